@@ -1,0 +1,182 @@
+"""The device as hosted code sees it: where its tensors live, and what is recorded while it runs.
+
+`interpret` runs kernels under Triton's interpreter and emulates CUDA on the CPU; `compile` only loads a source and
+compiles its kernels for a target; `cuda` (in `kerneldojo.devices.cuda`) is the real thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from kerneldojo.contestant.arena import Arena, HostArena, Packer, Slot
+
+
+@dataclass
+class Record:
+    """What was seen during one call. Claims, all of it."""
+
+    work: list[dict[str, Any]] = field(default_factory=list)
+    """Kernels and library operations with their bytes and FLOPs, as `devices.interpreter.Work`."""
+    specializations: list[dict[str, Any]] = field(default_factory=list)
+    """Signatures under which own kernels were launched, for compiling them for a target."""
+
+
+class Platform(Protocol):
+    """What the runner needs from a device."""
+
+    arena: Arena
+
+    def input_view(self, slot: Slot) -> torch.Tensor:
+        """A tensor over shared memory, as an input to hosted code."""
+        ...
+
+    def place(self, tensor: torch.Tensor, packer: Packer) -> Slot:
+        """Make an output visible to the judge."""
+        ...
+
+    def is_ours(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is on this device."""
+        ...
+
+    def is_input(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor shares memory with an input of the last call."""
+        ...
+
+    def loading(self) -> AbstractContextManager[Any]:
+        """Surroundings for importing a source."""
+        ...
+
+    def constructing(self) -> AbstractContextManager[Any]:
+        """Surroundings for a constructor."""
+        ...
+
+    def adopt(self, instance: nn.Module) -> nn.Module:
+        """Move an instance to this device."""
+        ...
+
+    def called(self, *, silenced: bool) -> AbstractContextManager[Record]:
+        """Surroundings for one call."""
+        ...
+
+    def tf32(self) -> AbstractContextManager[Any]:
+        """Surroundings in which float32 products use TF32, for the reference's error budget."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until the device has done everything."""
+        ...
+
+
+class HostPlatform:
+    """What the flavours without a GPU share: host memory, and CUDA emulated upon it."""
+
+    def __init__(self, arena_fds: list[int]) -> None:
+        self.arena: Arena = HostArena.open(arena_fds[0])
+        self._inputs: list[tuple[int, int]] = []
+
+    def input_view(self, slot: Slot) -> torch.Tensor:
+        """A view of the arena."""
+        view = self.arena.view(slot)
+        storage = view.untyped_storage()
+        # All views share the arena's one storage: what tells an input is its address range.
+        start = view.data_ptr()
+        self._inputs.append((start, start + view.numel() * view.element_size() if view.numel() else start))
+        del storage
+        return view
+
+    def place(self, tensor: torch.Tensor, packer: Packer) -> Slot:
+        """Copy into the arena; only strides without holes or overlap are kept."""
+        return packer.put(tensor if _can_keep_strides(tensor) else tensor.contiguous())
+
+    def is_ours(self, tensor: torch.Tensor) -> bool:
+        """Everything in host memory is."""
+        return not tensor.is_meta
+
+    def is_input(self, tensor: torch.Tensor) -> bool:
+        """Compare addresses with those of the inputs."""
+        address = tensor.data_ptr()
+        return any(start <= address < stop for start, stop in self._inputs)
+
+    def loading(self) -> AbstractContextManager[Any]:
+        """Nothing special."""
+        return nullcontext()
+
+    def constructing(self) -> AbstractContextManager[Any]:
+        """Nothing special."""
+        return nullcontext()
+
+    def adopt(self, instance: nn.Module) -> nn.Module:
+        """Already here."""
+        return instance
+
+    def synchronize(self) -> None:
+        """Everything is synchronous."""
+
+
+class InterpretPlatform(HostPlatform):
+    """Kernels run under Triton's interpreter, and every launch and library operation is counted."""
+
+    @contextmanager
+    def called(self, *, silenced: bool) -> Iterator[Record]:
+        """Count the work of a call, or turn the candidate's own kernels into no-ops."""
+        from kerneldojo.devices import interpreter
+
+        record = Record()
+        if silenced:
+            with interpreter.silenced():
+                yield record
+            return
+        with interpreter.Meter() as meter:
+            yield record
+        record.work = [work.model_dump() for work in meter.works]
+        record.specializations = [item.model_dump() for item in meter.specializations]
+
+    def tf32(self) -> AbstractContextManager[Any]:
+        """Round the operands of products as TF32 hardware does."""
+        from kerneldojo.problems.precision import tf32_emulation
+
+        return tf32_emulation()
+
+
+class CompilePlatform(HostPlatform):
+    """Nothing runs; kernels are compiled for a target GPU that need not be there."""
+
+    @contextmanager
+    def called(self, *, silenced: bool) -> Iterator[Record]:
+        """Not offered by this flavour."""
+        raise RuntimeError("the compiling flavour calls nothing")
+        yield Record()
+
+    def tf32(self) -> AbstractContextManager[Any]:
+        """Nothing runs here."""
+        return nullcontext()
+
+    def do_compile(self, command: dict[str, Any], module: Any, instances: dict[str, nn.Module]) -> dict[str, Any]:
+        """Compile the kernels of `module` under the given signatures."""
+        from kerneldojo.devices import target
+
+        compiled = target.compile_module(module, command["specializations"], command["capability"])
+        return {"compiled": [item.model_dump() for item in compiled]}
+
+
+def open_platform(flavour: str, arena_fds: list[int], device: str) -> Platform:
+    """The platform of a fork server's flavour."""
+    if flavour == "interpret":
+        return InterpretPlatform(arena_fds)
+    if flavour == "compile":
+        return CompilePlatform(arena_fds)
+    from kerneldojo.devices.cuda.platform import CudaPlatform
+
+    return CudaPlatform(arena_fds, device)
+
+
+def _can_keep_strides(tensor: torch.Tensor) -> bool:
+    from kerneldojo.contestant.arena import extent
+
+    return extent(tensor.shape, tensor.stride()) <= 2 * max(1, tensor.numel()) and 0 not in tensor.stride()

@@ -1,0 +1,134 @@
+"""What only the reference runner does: draw a problem's inputs, and run its `Model` in several precisions.
+
+Expected outputs come in up to three variants: `float64` (the oracle: a copy of the module in double precision, under
+float64 as default dtype), `native` (as written) and `tf32` (products with TF32 operands). The distances of the latter
+two from the first are the error that the problem itself makes, from which the candidate's budget follows.
+
+Each variant has a module of its own, copied before the first call, so that buffers which a call updates evolve apart.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from kerneldojo.contestant import tree, weights
+from kerneldojo.contestant.arena import Packer
+from kerneldojo.contestant.platform import Platform
+from kerneldojo.problems.footprint import Footprint
+
+
+def draw(module: Any, platform: Platform, packer: Packer, command: dict[str, Any]) -> dict[str, Any]:
+    """Place what `get_inputs` or `get_init_inputs` returns under a seed, changed to a distribution if one is named."""
+    from kerneldojo.contestant.runner import seed_everything
+    from kerneldojo.problems import distributions
+
+    seed_everything(command["seed"])
+    with platform.constructing():
+        values = getattr(module, command["what"])()
+    if command.get("distribution", "own") != "own":
+        values = distributions.transform(values, command["distribution"], command["seed"])
+    return {"values": tree.encode(values, lambda tensor: platform.place(tensor.detach(), packer))}
+
+
+def expect(
+    instances: dict[str, nn.Module], platform: Platform, packer: Packer, command: dict[str, Any]
+) -> dict[str, Any]:
+    """Run the reference in the variants asked for and place every output, and the buffers that changed."""
+    from kerneldojo.contestant.runner import seed_everything
+
+    name = command["instance"]
+    for variant in command["variants"]:
+        key = f"{name}:{variant}"
+        if key not in instances:
+            clone = copy.deepcopy(instances[name])
+            instances[key] = clone.double() if variant == "float64" else clone
+    arguments = tree.decode(command["arguments"], platform.input_view)
+    answer: dict[str, Any] = {"variants": {}, "mutates_inputs": False}
+    for variant in command["variants"]:
+        instance = instances[f"{name}:{variant}"]
+        own = clone_arguments(arguments, double=variant == "float64")
+        before = {key: value.clone() for key, value in _buffers(instance).items()}
+        seed_everything(command["seed"])
+        footprint = Footprint() if command.get("footprint") and variant == "native" else nullcontext()
+        with torch.no_grad(), _precision(platform, variant), platform.called(silenced=False) as record, footprint:
+            outputs = instance(*own)
+            platform.synchronize()
+        if isinstance(footprint, Footprint):
+            answer["peak_bytes"], answer["reduction_length"] = footprint.peak_bytes, footprint.reduction_length
+        answer["variants"][variant] = {
+            "outputs": tree.encode(outputs, lambda tensor: platform.place(tensor.detach(), packer)),
+            "buffers": [
+                [key, packer.put(value).model_dump()]
+                for key, value in _buffers(instance).items()
+                if not torch.equal(before[key], value)
+            ],
+            "work": record.work,
+        }
+        if variant == "native":
+            answer["mutates_inputs"] = _differ(arguments, own)
+    return answer
+
+
+def needed_bytes(instances: dict[str, nn.Module], platform: Platform, command: dict[str, Any]) -> dict[str, Any]:
+    """Find out on how many bytes of each input tensor the outputs of an instance depend."""
+    from kerneldojo.contestant.runner import seed_everything
+    from kerneldojo.problems.influence import needed_bytes
+
+    arguments = tree.decode(command["arguments"], platform.input_view)
+
+    def call(values: list[torch.Tensor]) -> list[torch.Tensor]:
+        # State that a call changes must not reach the next one.
+        instance = copy.deepcopy(instances[command["instance"]])
+        remaining = iter(values)
+        seed_everything(command["seed"])
+        return tree.tensors(instance(*_with_tensors(arguments, remaining)))
+
+    return {"needed_bytes": needed_bytes(call, tree.tensors(arguments), command["seed"] % 2**31)}
+
+
+def _with_tensors(value: Any, replacements: Iterator[torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return next(replacements)
+    if isinstance(value, dict):
+        return {key: _with_tensors(item, replacements) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_with_tensors(item, replacements) for item in value)
+    return value
+
+
+@contextmanager
+def _precision(platform: Platform, variant: str) -> Iterator[None]:
+    from kerneldojo.problems.precision import float64_oracle
+
+    contexts = {"float64": float64_oracle, "tf32": platform.tf32}
+    with contexts.get(variant, nullcontext)():
+        yield
+
+
+def clone_arguments(value: Any, *, double: bool) -> Any:
+    """Copy every tensor, strides kept; in float64 where `double` and the tensor is of floating point."""
+    if isinstance(value, torch.Tensor):
+        dtype = torch.float64 if double and value.is_floating_point() else value.dtype
+        clone = torch.empty_strided(value.shape, value.stride(), dtype=dtype, device=value.device)
+        return clone.copy_(value)
+    if isinstance(value, dict):
+        return {key: clone_arguments(item, double=double) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(clone_arguments(item, double=double) for item in value)
+    return value
+
+
+def _buffers(instance: nn.Module) -> dict[str, torch.Tensor]:
+    names = {name for name, _ in instance.named_buffers()}
+    return {name: tensor for name, tensor in weights.state(instance).items() if name in names}
+
+
+def _differ(left: Any, right: Any) -> bool:
+    pairs = zip(tree.tensors(left), tree.tensors(right), strict=True)
+    return any(not torch.equal(a, b) for a, b in pairs)

@@ -1,0 +1,61 @@
+"""One dress rehearsal in the fork server, so that no contestant pays for a first time.
+
+torch and Triton import and build much lazily: the first dispatch mode, the first generator, the first interpreted
+kernel each cost tens to hundreds of milliseconds. Run once before the fork, they cost the forks nothing. What runs
+here is ours alone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from kerneldojo.contestant.arena import HostArena
+from kerneldojo.contestant.platform import HostPlatform
+from kerneldojo.contestant.runner import Runner
+
+SOURCE = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.linear = nn.Linear(size, size)
+        self.norm = nn.LayerNorm(size)
+        self.running = nn.BatchNorm1d(size)
+
+    def forward(self, x):
+        return self.running(torch.softmax(self.norm(torch.relu(self.linear(x))), dim=-1)) @ x.t()
+
+def get_inputs():
+    return [torch.rand(4, 8)]
+
+def get_init_inputs():
+    return [8]
+"""
+
+
+def rehearse(platform: type[HostPlatform]) -> None:
+    """Load, construct and call a small module in every way that a runner offers."""
+    arena = HostArena.create(1 << 22)
+    with tempfile.TemporaryDirectory(prefix="dojo-") as folder:
+        runner = Runner(platform([arena.fd]), Path(folder))
+        room = {"number": 0, "start": 1 << 21, "stop": 1 << 22}
+
+        def act(op: str, **fields: object) -> dict[str, object]:
+            answer = runner.answer({"op": op, **room, **fields})
+            if "failure" in answer:
+                raise RuntimeError(f"the rehearsal failed at {op}: {answer['failure']['text']}")
+            return answer
+
+        act("load", source=SOURCE, entry_point="Model")
+        sizes = act("draw", what="get_init_inputs", seed=1)["values"]
+        inputs = act("draw", what="get_inputs", seed=1, distribution="signed")["values"]
+        act("construct", instance="a", entry_point="Model", seed=2, training=True, arguments=sizes)
+        act("needed_bytes", instance="a", seed=3, arguments=inputs)
+        variants = ["native", "float64", "tf32"]
+        act("expect", instance="a", variants=variants, seed=3, footprint=True, arguments=inputs)
+        act("call", instance="a", seed=3, arguments=inputs)
+        act("state", instance="a")
+        act("release")

@@ -1,0 +1,242 @@
+"""What runs inside a contestant, and inside the reference runner: load a source, construct its module, call it.
+
+The same code serves both roles, so that reference and candidate meet the same conditions. It holds no secret: the
+seeds it gets are spent on the call for which they came, expected outputs never enter it, and it decides nothing. Its
+answers are claims; what counts are the bytes that it leaves in the arena.
+
+Commands are JSON objects with an `op` and a `number`; each gets exactly one answer, which repeats the number and holds
+either results or a `failure`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from kerneldojo.contestant import tree, weights
+from kerneldojo.contestant.arena import Packer, Slot, is_dense
+from kerneldojo.contestant.failure import Failure, describe
+from kerneldojo.contestant.platform import Platform, open_platform
+from kerneldojo.contestant.wire import Channel, ChannelClosed
+
+IDLE_SECONDS = 3600.0
+"""A contestant that hears nothing for so long ends."""
+
+
+def main(flavour: str, door_fd: int, arena_fds: list[int], scratch: Path, device: str) -> None:
+    """Serve the judge until it closes the door."""
+    for name in ("tmp", "home", "triton", "extensions"):
+        (scratch / name).mkdir(exist_ok=True)
+    os.environ.update(
+        TMPDIR=str(scratch / "tmp"),
+        HOME=str(scratch / "home"),
+        TRITON_CACHE_DIR=str(scratch / "triton"),
+        TORCH_EXTENSIONS_DIR=str(scratch / "extensions"),
+    )
+    os.chdir(scratch / "home")
+    channel = Channel(socket.socket(fileno=door_fd))
+    platform = open_platform(flavour, arena_fds, device)
+    runner = Runner(platform, scratch)
+    while True:
+        try:
+            command = channel.receive(IDLE_SECONDS)
+            channel.send(runner.answer(command), timeout=IDLE_SECONDS)
+        except ChannelClosed:
+            return
+
+
+class Runner:
+    """The state of one contestant: a loaded module, its instances, and results that are being held."""
+
+    def __init__(self, platform: Platform, scratch: Path) -> None:
+        self._platform = platform
+        self._scratch = scratch
+        self._file = str(scratch / "candidate.py")
+        self._module: Any = None
+        self._instances: dict[str, nn.Module] = {}
+        self._held: dict[str, Any] = {}
+
+    def answer(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Carry one command out; a failure of the hosted code becomes data."""
+        operation: Callable[[dict[str, Any]], dict[str, Any]] = getattr(self, f"do_{command['op']}")
+        stage = "compile_error" if command["op"] == "load" else "runtime_error"
+        started = time.perf_counter()
+        try:
+            result = operation(command)
+        except BaseException as error:
+            result = {"failure": self._describe(error, stage)}
+        return {**result, "number": command["number"], "seconds": time.perf_counter() - started}
+
+    def _describe(self, error: BaseException, stage: Any) -> Failure:
+        return describe(error, self._file, stage)
+
+    # Loading and constructing
+
+    def do_load(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Import the source from a file of the contestant's own, so that Triton finds its text."""
+        Path(self._file).write_text(command["source"], encoding="utf-8", errors="surrogatepass")
+        specification = importlib.util.spec_from_file_location("candidate", self._file)
+        assert specification is not None
+        assert specification.loader is not None
+        module = importlib.util.module_from_spec(specification)
+        sys.modules["candidate"] = module
+        with self._platform.loading():
+            specification.loader.exec_module(module)
+        entry = getattr(module, command["entry_point"], None)
+        if not isinstance(entry, type) or not issubclass(entry, nn.Module):
+            return {
+                "failure": {
+                    "kind": "compile_error",
+                    "text": f"the source defines no class {command['entry_point']} that is a torch.nn.Module",
+                }
+            }
+        self._module = module
+        return {"custom_state": callable(getattr(entry, "load_reference_state", None))}
+
+    def do_construct(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Make an instance under a seed; its state is described, and copied into the arena."""
+        arguments = tree.decode(command["arguments"], self._platform.input_view)
+        positional, named = split_init_inputs(arguments)
+        seed_everything(command["seed"])
+        entry = getattr(self._module, command["entry_point"])
+        with weights.drawn_constants(), self._platform.constructing():
+            instance = entry(*positional, **named)
+        instance = self._platform.adopt(instance)
+        instance.train(command["training"])
+        self._instances[command["instance"]] = instance
+        return {"state": self._place_state(instance, command)}
+
+    def do_load_state(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Give an instance the reference's weights: through its own hook, or tensor by tensor."""
+        instance: Any = self._instances[command["instance"]]
+        values = [self._platform.input_view(Slot.model_validate(slot)) for slot in command["slots"]]
+        if command["custom"]:
+            instance.load_reference_state({name: v.clone() for name, v in zip(command["names"], values, strict=True)})
+        else:
+            weights.load(instance, values, command["names"])
+        return {}
+
+    def do_state(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Copy an instance's parameters and buffers into the arena."""
+        return {"state": self._place_state(self._instances[command["instance"]], command)}
+
+    def do_release(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Forget instances and held results."""
+        self._instances.clear()
+        self._held.clear()
+        return {}
+
+    def _place_state(self, instance: nn.Module, command: dict[str, Any]) -> list[list[Any]]:
+        packer = self._packer(command)
+        return [[name, packer.put(tensor).model_dump()] for name, tensor in weights.state(instance).items()]
+
+    # Calling
+
+    def do_call(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Call an instance once; outputs are copied into the arena and described."""
+        instance = self._instances[command["instance"]]
+        arguments = tree.decode(command["arguments"], self._platform.input_view)
+        seed_everything(command["seed"])
+        with torch.no_grad(), self._platform.called(silenced=command.get("silenced", False)) as record:
+            started = time.perf_counter()
+            outputs = instance(*arguments)
+            self._platform.synchronize()
+            elapsed = time.perf_counter() - started
+        if command.get("hold"):
+            self._held[command["hold"]] = outputs
+        try:
+            answer = self._place_outputs(outputs, command)
+        except tree.BadTree:
+            return {"fake_type": type(outputs).__name__}
+        return {**answer, "work": record.work, "specializations": record.specializations, "elapsed": elapsed}
+
+    def do_recall(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Describe again a result that was held, to see whether a later call overwrote it."""
+        return self._place_outputs(self._held[command["hold"]], command)
+
+    def _place_outputs(self, outputs: Any, command: dict[str, Any]) -> dict[str, Any]:
+        packer = self._packer(command)
+        kinds: list[dict[str, Any]] = []
+
+        def place(tensor: torch.Tensor) -> Slot:
+            kinds.append(self._kind(tensor))
+            if kinds[-1]["fake"]:
+                return packer.reserve([0], [1], torch.uint8)
+            return self._platform.place(tensor.detach(), packer)
+
+        return {"outputs": tree.encode(outputs, place), "kinds": kinds}
+
+    def _kind(self, tensor: torch.Tensor) -> dict[str, Any]:
+        """What the judge wants to know of an output beside its bytes."""
+        fake = type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.layout != torch.strided or tensor.is_meta
+        return {
+            "fake": fake,
+            "type": type(tensor).__name__[:80],
+            "dense": not fake and is_dense(tensor.shape, tensor.stride()),
+            "on_device": not fake and self._platform.is_ours(tensor),
+            "aliases_input": not fake and self._platform.is_input(tensor),
+            "address": 0 if fake else tensor.untyped_storage().data_ptr(),
+        }
+
+    # The reference's own part
+
+    def do_draw(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Run `get_inputs` or `get_init_inputs` under a seed, and place what they return."""
+        from kerneldojo.contestant import reference
+
+        return reference.draw(self._module, self._platform, self._packer(command), command)
+
+    def do_expect(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Run the reference in each of the precisions that are asked for, each with a state of its own."""
+        from kerneldojo.contestant import reference
+
+        return reference.expect(self._instances, self._platform, self._packer(command), command)
+
+    def do_needed_bytes(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Find out on how many bytes of each input the reference's outputs depend."""
+        from kerneldojo.contestant import reference
+
+        return reference.needed_bytes(self._instances, self._platform, command)
+
+    # The platform's own part
+
+    def do_platform(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Hand a command to the platform: compiling for a target, timing, profiling."""
+        operation: Callable[..., dict[str, Any]] = getattr(self._platform, f"do_{command['what']}")
+        return operation(command, self._module, self._instances)
+
+    def _packer(self, command: dict[str, Any]) -> Packer:
+        return Packer(self._platform.arena, command["start"], command["stop"])
+
+
+def split_init_inputs(arguments: Any) -> tuple[list[Any], dict[str, Any]]:
+    """KernelBench's two forms: a list of positional arguments, or `[[...], {...}]` with keywords."""
+    if (
+        isinstance(arguments, list | tuple)
+        and len(arguments) == 2
+        and isinstance(arguments[0], list | tuple)
+        and isinstance(arguments[1], dict)
+    ):
+        return list(arguments[0]), dict(arguments[1])
+    if isinstance(arguments, dict):
+        return [], dict(arguments)
+    return list(arguments), {}
+
+
+def seed_everything(seed: int) -> None:
+    """Seed every generator that a module may draw from."""
+    import numpy as np
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)

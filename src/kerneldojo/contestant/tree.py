@@ -1,0 +1,104 @@
+"""Arguments and results as JSON: nested lists, tuples, dictionaries and scalars, with tensors as leaves.
+
+Every node is a one-key object, so that a tuple stays a tuple and nothing that came from a contestant can pose as
+something else: `{"list": [...]}`, `{"tuple": [...]}`, `{"dict": [[key, node], ...]}`, `{"value": scalar}`,
+`{"dtype": name}` and `{"tensor": slot}`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kerneldojo.contestant.arena import DTYPES, Slot, parse_slot
+
+MAX_DEPTH = 16
+MAX_LEAVES = 65_536
+
+Node = dict[str, Any]
+
+
+class BadTree(ValueError):
+    """A value cannot be described, or a description is malformed."""
+
+
+def encode(value: Any, place: Callable[[torch.Tensor], Slot], depth: int = 0) -> Node:
+    """Describe `value`; each tensor is handed to `place`, which says where it lies.
+
+    Raises:
+        BadTree: for a value that is none of the supported kinds.
+    """
+    if depth > MAX_DEPTH:
+        raise BadTree(f"nested deeper than {MAX_DEPTH}")
+    if isinstance(value, torch.Tensor):
+        return {"tensor": place(value).model_dump()}
+    if value is None or isinstance(value, bool | int | str):
+        return {"value": value}
+    if isinstance(value, float):
+        return {"value": value} if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value).removeprefix("torch.")}
+    if isinstance(value, tuple):
+        return {"tuple": [encode(item, place, depth + 1) for item in value]}
+    if isinstance(value, list):
+        return {"list": [encode(item, place, depth + 1) for item in value]}
+    if isinstance(value, dict):
+        return {"dict": [[_key(key), encode(item, place, depth + 1)] for key, item in value.items()]}
+    raise BadTree(f"a value of type {type(value).__name__} cannot be passed on")
+
+
+def decode(node: Any, view: Callable[[Slot], torch.Tensor]) -> Any:
+    """Rebuild what `encode` described; each slot is handed to `view`.
+
+    Raises:
+        BadTree: for a malformed description (`BadSlot`, from `view`, for a tensor out of bounds).
+    """
+    budget = [MAX_LEAVES]
+
+    def walk(node: Any, depth: int) -> Any:
+        budget[0] -= 1
+        if depth > MAX_DEPTH or budget[0] < 0 or not isinstance(node, dict) or len(node) != 1:
+            raise BadTree("a description of values is malformed")
+        ((kind, body),) = node.items()
+        if kind == "tensor":
+            return view(parse_slot(body))
+        if kind == "value" and (body is None or isinstance(body, bool | int | float | str)):
+            return body
+        if kind == "float" and body in ("nan", "inf", "-inf"):
+            return float(body)
+        if kind == "dtype" and isinstance(body, str) and body in DTYPES:
+            return DTYPES[body]
+        if kind in ("list", "tuple") and isinstance(body, list):
+            items = [walk(item, depth + 1) for item in body]
+            return items if kind == "list" else tuple(items)
+        if kind == "dict" and isinstance(body, list):
+            return {_pair(pair)[0]: walk(_pair(pair)[1], depth + 1) for pair in body}
+        raise BadTree("a description of values is malformed")
+
+    return walk(node, 0)
+
+
+def _key(key: Any) -> str | int:
+    if isinstance(key, str | int):
+        return key
+    raise BadTree(f"a key of type {type(key).__name__} cannot be passed on")
+
+
+def _pair(pair: Any) -> tuple[Any, Any]:
+    if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str | int):
+        return pair[0], pair[1]
+    raise BadTree("a description of values is malformed")
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    """All tensors in `value`, depth first."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        return [found for item in value.values() for found in tensors(item)]
+    if isinstance(value, list | tuple):
+        return [found for item in value for found in tensors(item)]
+    return []

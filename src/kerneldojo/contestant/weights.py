@@ -1,0 +1,94 @@
+"""Parameters and buffers: made under a secret seed, never left at their famous initial values, and matched.
+
+Both constructors run under the same seed. What they would set to a constant (zero biases, unit scales, running
+statistics of 0 and 1) is drawn instead, from the same generator, so that a kernel which skips `+ bias` or the affine
+part of a norm is wrong. A constructor that makes its modules in the reference's order therefore has the reference's
+weights; one that writes `torch.ones(...)` by hand gets them delivered (`load`), by name or by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+
+SPREAD = 0.1
+"""Standard deviation of the draws that replace constants, relative to the constant, or absolute around zero."""
+
+
+@contextmanager
+def drawn_constants() -> Iterator[None]:
+    """Replace the constant initialisers of `torch.nn.init` by draws while the context is open.
+
+    Their names are replaced wherever torch itself looks them up. `reset_running_stats` of the norms draws too.
+    """
+
+    def around(constant: float) -> Callable[..., torch.Tensor]:
+        def initialise(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+            return _draw(tensor, constant)
+
+        return initialise
+
+    def constant_(tensor: torch.Tensor, val: float) -> torch.Tensor:
+        return _draw(tensor, val)
+
+    def reset_running_stats(module: _NormBase) -> None:
+        if module.track_running_stats:
+            assert module.running_mean is not None
+            assert module.running_var is not None
+            assert module.num_batches_tracked is not None
+            _draw(module.running_mean, 0.0)
+            _draw(module.running_var, 1.0)
+            module.num_batches_tracked.zero_()
+
+    replaced = {
+        "zeros_": around(0.0),
+        "ones_": around(1.0),
+        "constant_": constant_,
+        "_no_grad_zero_": around(0.0),
+        "_no_grad_fill_": constant_,
+    }
+    saved = {name: getattr(nn.init, name) for name in replaced if hasattr(nn.init, name)}
+    reset = _NormBase.reset_running_stats
+    try:
+        for name in saved:
+            setattr(nn.init, name, replaced[name])
+        _NormBase.reset_running_stats = reset_running_stats
+        yield
+    finally:
+        for name, function in saved.items():
+            setattr(nn.init, name, function)
+        _NormBase.reset_running_stats = reset
+
+
+def _draw(tensor: torch.Tensor, constant: float) -> torch.Tensor:
+    with torch.no_grad():
+        if not tensor.is_floating_point():
+            return tensor.fill_(constant)
+        scale = SPREAD * abs(constant) if constant else SPREAD
+        return tensor.normal_(0.0, 1.0).mul_(scale).add_(constant)
+
+
+def state(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers by name, in order; the counter of batches, which no kernel needs, left out."""
+    return {
+        name: tensor.detach()
+        for name, tensor in module.state_dict().items()
+        if isinstance(tensor, torch.Tensor) and not name.endswith("num_batches_tracked")
+    }
+
+
+def load(module: nn.Module, values: list[torch.Tensor], names: list[str]) -> None:
+    """Copy `values` into the tensors of `module` called `names`, in place.
+
+    Raises:
+        RuntimeError: shapes do not fit (torch's own message).
+    """
+    own = module.state_dict(keep_vars=True)
+    with torch.no_grad():
+        for name, value in zip(names, values, strict=True):
+            own[name].copy_(value)

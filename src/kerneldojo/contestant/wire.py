@@ -1,0 +1,143 @@
+"""Frames between the judge and the processes it does not trust.
+
+One frame is a four-byte little-endian length and that many bytes of JSON: an object, never anything that could be
+unpickled. Lengths are capped before a byte is read, every read has a deadline, and descriptors travel beside a frame
+only from the judge outwards. What arrives malformed is a `MalformedFrame`: the runner of ours on the other side never
+sends one, so the code that it hosts has interfered.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import select
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from typing import Any
+
+MAX_FRAME_BYTES = 8 << 20
+"""Longest frame that is accepted; a source of one MiB in JSON escapes fits."""
+
+MAX_FDS = 8
+
+
+class WireError(Exception):
+    """Base of everything that can go wrong on a channel."""
+
+
+class ChannelClosed(WireError):
+    """The other side is gone."""
+
+
+class DeadlinePassed(WireError):
+    """Nothing complete arrived in time."""
+
+
+class MalformedFrame(WireError):
+    """The other side does not keep to the protocol."""
+
+
+class Channel:
+    """One end of a stream socket that carries JSON objects.
+
+    Args:
+        sock: a connected stream socket; the channel owns it from now on.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._socket.setblocking(False)
+        self._pending = bytearray()
+        self.received_fds: list[int] = []
+
+    def fileno(self) -> int:
+        """Descriptor to poll for readability."""
+        return self._socket.fileno()
+
+    def send(self, message: dict[str, Any], fds: Sequence[int] = (), timeout: float = 30.0) -> None:
+        """Send one object, and copies of `fds` beside it.
+
+        Raises:
+            ChannelClosed: the other side is gone.
+            DeadlinePassed: it did not read for `timeout` seconds.
+        """
+        data = json.dumps(message, separators=(",", ":")).encode()
+        if len(data) > MAX_FRAME_BYTES:
+            raise ValueError(f"a frame of {len(data)} bytes exceeds the limit of {MAX_FRAME_BYTES}")
+        view = memoryview(struct.pack("<I", len(data)) + data)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        deadline = time.monotonic() + timeout
+        while view:
+            self._wait(write=True, deadline=deadline)
+            try:
+                sent = self._socket.sendmsg([view], rights)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise ChannelClosed(str(error)) from None
+            rights = []
+            view = view[sent:]
+
+    def receive(self, timeout: float) -> dict[str, Any]:
+        """Return the next object; raises `ChannelClosed`, `DeadlinePassed` or `MalformedFrame`."""
+        deadline = time.monotonic() + timeout
+        self._fill(4, deadline)
+        (length,) = struct.unpack("<I", self._pending[:4])
+        if length > MAX_FRAME_BYTES:
+            raise MalformedFrame(f"a frame of {length} bytes was announced")
+        self._fill(4 + length, deadline)  # Consumed only when whole: a late frame can still be read later.
+        body = bytes(self._pending[4 : 4 + length])
+        del self._pending[: 4 + length]
+        try:
+            message: Any = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise MalformedFrame(f"a frame is not JSON: {type(error).__name__}") from None
+        if not isinstance(message, dict):
+            raise MalformedFrame("a frame is not a JSON object")
+        return message
+
+    def has_unread(self) -> bool:
+        """Whether bytes have arrived that nobody asked for."""
+        return bool(self._pending) or bool(select.select([self._socket], [], [], 0)[0])
+
+    def close(self) -> None:
+        """Close the socket and any descriptor that was received and not taken."""
+        self._socket.close()
+        for fd in self.received_fds:
+            socket.close(fd)
+        self.received_fds.clear()
+
+    def _fill(self, count: int, deadline: float) -> None:
+        while len(self._pending) < count:
+            self._wait(write=False, deadline=deadline)
+            try:
+                data, ancillary, _, _ = self._socket.recvmsg(1 << 16, socket.CMSG_SPACE(4 * MAX_FDS))
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise ChannelClosed(str(error)) from None
+            for level, kind, payload in ancillary:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    received = array.array("i")
+                    received.frombytes(payload[: len(payload) - len(payload) % 4])
+                    self.received_fds.extend(received)
+            if not data:
+                raise ChannelClosed("the other side closed the channel")
+            self._pending += data
+
+    def _wait(self, *, write: bool, deadline: float) -> None:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            raise DeadlinePassed("no answer in time")
+        poller = select.poll()
+        poller.register(self._socket, select.POLLOUT if write else select.POLLIN)
+        if not poller.poll(remaining * 1000):
+            raise DeadlinePassed("no answer in time")
+
+
+def channel_pair() -> tuple[Channel, socket.socket]:
+    """Return the judge's end as a channel and the other end as a socket to be passed on."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    return Channel(ours), theirs

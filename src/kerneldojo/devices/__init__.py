@@ -1,0 +1,65 @@
+"""Where kernels run: a real GPU, Triton's interpreter on the CPU, or a GPU modelled by its roofline.
+
+- `cuda:N`: the real thing (`kerneldojo.devices.cuda`).
+- `cpu`: the interpreter. There is no time, and none is invented.
+- `model:h100` and others: the interpreter, with launches, bytes and FLOPs priced by a roofline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+DEFAULT_MODEL = "h100"
+
+
+class DeviceError(ValueError):
+    """A device name means nothing here; the message says why in one line."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device by name."""
+
+    kind: Literal["cuda", "cpu", "model"]
+    index: int = 0
+    """Which of several CUDA devices."""
+    model: str = DEFAULT_MODEL
+    """The GPU that is modelled, or for which kernels are compiled on `cpu`."""
+
+    def __str__(self) -> str:
+        return {"cuda": f"cuda:{self.index}", "cpu": "cpu", "model": f"model:{self.model}"}[self.kind]
+
+
+def parse(name: str) -> Device:
+    """Read `auto`, `cpu`, `cuda`, `cuda:N` or `model:GPU`.
+
+    Raises:
+        DeviceError: an unknown name, or a CUDA device that is not there.
+    """
+    from kerneldojo.devices.specs import gpu
+
+    kind, _, rest = name.partition(":")
+    if kind == "auto" and not rest:
+        return Device("cuda") if num_cuda_devices() else Device("model")
+    if kind == "cpu" and not rest:
+        return Device("cpu")
+    if kind == "model" and rest:
+        try:
+            gpu(rest)
+        except ValueError as error:
+            raise DeviceError(str(error)) from None
+        return Device("model", model=rest)
+    if kind == "cuda" and (not rest or rest.isdecimal()):
+        index, count = int(rest or 0), num_cuda_devices()
+        if index >= count:
+            raise DeviceError(f"there is no CUDA device {index}: this machine has {count}")
+        return Device("cuda", index=index)
+    raise DeviceError(f"unknown device {name[:80]!r}: say auto, cpu, cuda:N or model:GPU (as in model:h100)")
+
+
+def num_cuda_devices() -> int:
+    """How many CUDA devices PyTorch sees, without creating a context."""
+    import torch
+
+    return torch.cuda.device_count() if torch.version.cuda else 0

@@ -1,0 +1,29 @@
+"""The last question: do the candidate's own kernels cause its answer?
+
+Its kernels become no-ops and it is called once more, on inputs that it has never seen. An honest candidate breaks: it
+returns garbage, raises, crashes or hangs. Only an answer that is still within the tolerance convicts, because it was
+computed by something else.
+"""
+
+from __future__ import annotations
+
+from kerneldojo.judge.outputs import is_right
+from kerneldojo.judge.rounds import Match, secret_seed
+from kerneldojo.judge.ruling import Ruling, exploit
+
+
+def check_cause(match: Match, timeout: float) -> None:
+    """Rule `no_own_kernel` or `no_causal_kernel` where that is so."""
+    if not any(work.get("own") for works in match.seen.works for work in works):
+        raise exploit("no_own_kernel", "no kernel of the candidate's own ran in any call")
+    match.prepare("cause")
+    inputs = match.reference.draw("get_inputs", secret_seed(), match.conduct.distributions[0])
+    seed = secret_seed()
+    expected = match.reference.expect("cause", inputs, match.conduct.variants, seed)
+    node = match.contestant.hosted.give(inputs)
+    try:
+        answer = match.contestant.call("cause", node, seed, silenced=True, timeout=timeout)
+    except Ruling:
+        return  # It broke without its kernels, as it should; how it broke does not matter.
+    if is_right(answer, expected, match.conduct.reduction_length):
+        raise exploit("no_causal_kernel", "with its own kernels replaced by no-ops, its answer was still right")

@@ -1,0 +1,334 @@
+"""The judge's grip on the processes it does not trust: fork servers, and sessions with what they spawn.
+
+A `Session` is one contestant (or one reference runner) as the judge sees it: a door to send commands through, a leash
+to kill it with, and an arena for tensors. Every command has a deadline. What can go wrong with hosted code has one
+exception each, all of them data for a verdict; `Infrastructure` alone is ours.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kerneldojo.contestant.arena import HostArena
+from kerneldojo.contestant.wire import (
+    Channel,
+    ChannelClosed,
+    DeadlinePassed,
+    MalformedFrame,
+    WireError,
+    channel_pair,
+)
+
+START_SECONDS = 180.0
+"""A cold fork server imports torch and Triton and compiles a kernel; on a busy machine that takes a while."""
+
+BOOTSTRAP = (
+    "import sys; sys.path[:] = {path!r}; from kerneldojo.contestant.forkserver import main; main({flavour!r}, {fd})"
+)
+
+
+class Infrastructure(Exception):
+    """A fault of ours: the only kind that is retried, and never scored."""
+
+
+class HostedEnd(Exception):
+    """Hosted code ended a session in one of the ways below."""
+
+
+class Failed(HostedEnd):
+    """It raised. `kind` and `text` are as `contestant.failure` describes them."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.text = text
+
+
+class Died(HostedEnd):
+    """Its process ended by itself."""
+
+    def __init__(self, ended: Mapping[str, Any]) -> None:
+        self.signal: int | None = ended.get("signal")
+        self.exit_code: int | None = ended.get("exit_code")
+        self.cause = str(ended.get("cause", ""))
+        """Which limit ended it, as `contestant.sandbox.Cause` names it."""
+        super().__init__(f"signal {self.signal}" if self.signal else f"exit code {self.exit_code}")
+
+
+class Late(HostedEnd):
+    """It did not answer by its deadline, and was killed."""
+
+
+class Tampered(HostedEnd):
+    """It does not keep to the protocol, which the runner of ours inside it would."""
+
+
+class ForkServer:
+    """A fork server process of one flavour; started on first use, replaced when it dies."""
+
+    def __init__(self, flavour: str, environment: Mapping[str, str] | None = None) -> None:
+        self.flavour = flavour
+        self.features: dict[str, Any] = {}
+        self._environment = dict(environment or {})
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: Channel | None = None
+        self._ready = False
+        atexit.register(self.close)
+
+    def start(self) -> None:
+        """Start it without waiting until it is warm."""
+        with self._lock:
+            self._start()
+
+    def wait_ready(self) -> None:
+        """Wait until it is warm.
+
+        Raises:
+            Infrastructure: it did not come up.
+        """
+        with self._lock:
+            self._wait_ready()
+
+    def _start(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            return
+        self._control, theirs = channel_pair()
+        path = [entry for entry in sys.path if entry]
+        code = BOOTSTRAP.format(path=path, flavour=self.flavour, fd=theirs.fileno())
+        environment = {
+            "PATH": os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"),
+            "LANG": "C.UTF-8",
+            "HOME": "/nonexistent",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **({"TRITON_INTERPRET": "1"} if self.flavour == "interpret" else {}),
+            **self._environment,
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-s", "-c", code],
+            pass_fds=[theirs.fileno()],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+        theirs.close()
+        self._ready = False
+
+    def _wait_ready(self) -> None:
+        self._start()
+        if self._ready:
+            return
+        assert self._control is not None
+        try:
+            message = self._control.receive(START_SECONDS)
+        except WireError as error:
+            raise Infrastructure(f"the {self.flavour} fork server did not start: {error}") from None
+        if "failed" in message:
+            raise Infrastructure(f"the {self.flavour} fork server did not start:\n{message['failed']}")
+        self.features = message["features"]
+        self._ready = True
+
+    def spawn(self, request: dict[str, Any], fds: Sequence[int]) -> None:
+        """Ask for a contestant; `fds` are its leash, its door and its arenas."""
+        with self._lock:
+            for attempt in (1, 2):
+                self._wait_ready()
+                assert self._control is not None
+                try:
+                    self._control.send({"op": "spawn", **request}, fds)
+                    return
+                except ChannelClosed:
+                    self._shut()
+                    if attempt == 2:
+                        raise Infrastructure(f"the {self.flavour} fork server died") from None
+
+    def close(self) -> None:
+        """Let it end, and with it everything that it spawned."""
+        with self._lock:
+            self._shut()
+
+    def _shut(self) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            try:
+                self._process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+        self._ready = False
+
+
+class Session:
+    """One hosted process.
+
+    Args:
+        server: where it is forked.
+        arena: memory shared with it; the session owns it from now on.
+        request: what the sandbox allows: `readable`, `device_nodes`, `limits`, `environment`, `device`.
+    """
+
+    def __init__(self, server: ForkServer, arena: Any, request: dict[str, Any]) -> None:
+        self.arena = arena
+        self.server = server
+        self.ended: dict[str, Any] | None = None
+        self.measures: tuple[str, ...] = ()
+        """What isolation holds; known once `wait_started` returned."""
+        self._number = 0
+        self._scratch = Path(tempfile.mkdtemp(prefix="dojo-"))
+        self._door, their_door = channel_pair()
+        self._leash, their_leash = channel_pair()
+        try:
+            fds = [their_leash.fileno(), their_door.fileno(), arena.fd]
+            server.spawn({**request, "scratch": str(self._scratch)}, fds)
+        except BaseException:
+            self._discard()
+            raise
+        finally:
+            their_door.close()
+            their_leash.close()
+
+    def ask(self, operation: str, *, timeout: float, **fields: Any) -> dict[str, Any]:
+        """Send a command and return its answer.
+
+        Raises:
+            HostedEnd: `Failed`, `Died`, `Late` or `Tampered`.
+            Infrastructure: the process could not be started.
+        """
+        self.post(operation, **fields)
+        return self.collect(timeout)
+
+    def post(self, operation: str, **fields: Any) -> None:
+        """Send a command; its answer is fetched with `collect`."""
+        if self._door.has_unread():
+            self._check_alive()
+            raise Tampered("it spoke without being asked")
+        self._number += 1
+        try:
+            self._door.send({"op": operation, "number": self._number, **fields})
+        except (ChannelClosed, DeadlinePassed):
+            self._check_alive()
+            raise Late("it does not listen") from None
+
+    def collect(self, timeout: float) -> dict[str, Any]:
+        """Return the answer to the last command."""
+        try:
+            answer = self._door.receive(max(timeout, 0.001))
+        except DeadlinePassed:
+            self.kill()
+            raise Late(f"no answer within {timeout:.1f} s") from None
+        except ChannelClosed:
+            self.kill(patience=2.0)
+            raise Died(self.ended or {}) from None
+        except MalformedFrame as error:
+            self.kill()
+            raise Tampered(str(error)) from None
+        if answer.get("number") != self._number:
+            raise Tampered("it answered a question that was not asked")
+        failure = answer.get("failure")
+        if failure is not None:
+            raise _failed(failure)
+        return answer
+
+    def _check_alive(self) -> None:
+        """Raise `Died` if the door is closed rather than full."""
+        if self._leash.has_unread():
+            self.kill()
+            raise Died(self.ended or {})
+
+    def wait_started(self, timeout: float = 30.0) -> None:
+        """Wait until the sandbox has closed around it."""
+        while not self.measures and self.ended is None:
+            self._note(self._leash.receive(timeout))
+
+    def freeze(self, timeout: float = 5.0) -> None:
+        """Stop it from running until `thaw`."""
+        self._order("freeze", timeout)
+
+    def thaw(self, timeout: float = 5.0) -> None:
+        """Let it run again."""
+        self._order("thaw", timeout)
+
+    def _order(self, order: str, timeout: float) -> None:
+        self.wait_started()
+        self._leash.send({"op": order})
+        self._note(self._leash.receive(timeout))
+
+    def kill(self, patience: float = 0.0) -> None:
+        """End it and everything that it started; `ended` says how it ended.
+
+        Args:
+            patience: seconds to wait for it to have ended by itself, so that its own end is what is seen.
+        """
+        if self.ended is not None:
+            return
+        with contextlib.suppress(WireError):
+            if patience:
+                with contextlib.suppress(DeadlinePassed):
+                    self._wait_ended(patience)
+                    return
+            self._leash.send({"op": "kill"})
+            self._wait_ended(30.0)
+        if self.ended is None:
+            raise Infrastructure("a contestant's end was not reported: its fork server died")
+
+    def _wait_ended(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while self.ended is None:
+            self._note(self._leash.receive(max(0.001, deadline - time.monotonic())))
+
+    def _note(self, message: dict[str, Any]) -> None:
+        if "failed" in message:
+            raise Infrastructure(f"a contestant could not be started: {message['failed']}")
+        if "started" in message:
+            self.measures = tuple(message["started"]["measures"])
+        if "ended" in message:
+            self.ended = message["ended"]
+
+    def close(self) -> None:
+        """Kill it if it lives, and give everything back."""
+        try:
+            self.kill()
+        finally:
+            self._discard()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _discard(self) -> None:
+        self._door.close()
+        self._leash.close()
+        self.arena.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def _failed(failure: Any) -> HostedEnd:
+    if not isinstance(failure, dict):
+        return Tampered("a malformed failure")
+    kind, text = failure.get("kind"), failure.get("text")
+    if kind not in ("compile_error", "runtime_error", "out_of_memory", "unsupported_on_device"):
+        return Tampered("an unknown kind of failure")
+    return Failed(kind, str(text)[:1000])
+
+
+def host_arena(num_bytes: int) -> HostArena:
+    """An arena in host memory, for the flavours without a GPU."""
+    return HostArena.create(num_bytes)

@@ -1,0 +1,58 @@
+"""The settings of judging. Class defaults are the vetted ones; whatever is changed is recorded in the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+VERSION = "1"
+"""Raised whenever a change could move a verdict or a figure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """How thoroughly one candidate is judged."""
+
+    name: Literal["quick", "standard", "strict"] = "standard"
+    num_rounds: int = 5
+    """Correctness rounds, each with a fresh instance, fresh weights and fresh inputs."""
+    num_repeats: int = 2
+    """Rounds in which the instance is called a second time, with new content in the same buffers."""
+    num_trials: int = 100
+    """Timed calls on a real device, at least; more where the interval stays wide."""
+    baseline: Literal["eager", "compile"] = "eager"
+    precision: Literal["ieee", "tf32"] = "tf32"
+    allow_degenerate: bool = False
+    """Judge problems that the audit refuses."""
+    timeout: float = 120.0
+    """Seconds for everything that the candidate does, from import to its last call."""
+    load_timeout: float = 60.0
+    """Seconds for importing the source; compiling CUDA sources is given longer."""
+    cause_timeout: float = 20.0
+    """Seconds for the silenced call; a candidate that hangs without its kernels depends on them."""
+    host_memory_bytes: int = 8 << 30
+    num_processes: int = 256
+    scratch_bytes: int = 2 << 30
+
+    def record(self) -> dict[str, Any]:
+        """Every setting that has no field of its own in `schema.ProtocolRecord`."""
+        named = {"name", "num_rounds", "num_trials", "baseline", "precision"}
+        return {key: value for key, value in asdict(self).items() if key not in named}
+
+
+PROTOCOLS = {
+    "quick": Protocol(name="quick", num_rounds=2, num_repeats=1, num_trials=20),
+    "standard": Protocol(),
+    "strict": Protocol(name="strict", num_rounds=10, num_repeats=4, num_trials=300),
+}
+
+
+def protocol(name: str, **changes: Any) -> Protocol:
+    """The protocol called `name`, with changes.
+
+    Raises:
+        ValueError: unknown name, in one line.
+    """
+    if name not in PROTOCOLS:
+        raise ValueError(f"unknown protocol {name!r}: choose one of {', '.join(PROTOCOLS)}")
+    return replace(PROTOCOLS[name], **{key: value for key, value in changes.items() if value is not None})

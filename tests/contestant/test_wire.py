@@ -1,0 +1,84 @@
+"""Frames from the other side are believed to be hostile."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+
+import pytest
+
+from kerneldojo.contestant.wire import (
+    MAX_FRAME_BYTES,
+    Channel,
+    ChannelClosed,
+    DeadlinePassed,
+    MalformedFrame,
+    channel_pair,
+)
+
+
+def test_objects_and_descriptors_cross() -> None:
+    ours, theirs = channel_pair()
+    other = Channel(theirs)
+    read_end, write_end = os.pipe()
+    ours.send({"op": "hello", "text": "ä" * 1000}, fds=[write_end])
+    assert other.receive(1)["text"] == "ä" * 1000
+    (received,) = other.received_fds
+    os.write(received, b"through")
+    assert os.read(read_end, 7) == b"through"
+
+
+def test_a_large_object_crosses_while_both_sides_wait() -> None:
+    import threading
+
+    ours, theirs = channel_pair()
+    other = Channel(theirs)
+    sender = threading.Thread(target=ours.send, args=({"x": "y" * 2_000_000},))
+    sender.start()
+    assert len(other.receive(10)["x"]) == 2_000_000
+    sender.join()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        struct.pack("<I", MAX_FRAME_BYTES + 1),
+        struct.pack("<I", 4) + b"nope",
+        struct.pack("<I", 2) + b"[]",
+        struct.pack("<I", 200_000) + b"[" * 200_000,
+        struct.pack("<I", 3) + b"\xff\xfe\xfd",
+    ],
+)
+def test_malformed_frames_are_refused(raw: bytes) -> None:
+    ours, theirs = channel_pair()
+    theirs.sendall(raw)
+    with pytest.raises(MalformedFrame):
+        ours.receive(1)
+
+
+def test_silence_and_a_closed_door_are_told_apart() -> None:
+    ours, theirs = channel_pair()
+    with pytest.raises(DeadlinePassed):
+        ours.receive(0.05)
+    theirs.sendall(struct.pack("<I", 100) + b"half")
+    with pytest.raises(DeadlinePassed):
+        ours.receive(0.05)
+    theirs.close()
+    with pytest.raises(ChannelClosed):
+        ours.receive(1)
+
+
+def test_a_reader_that_does_not_read_does_not_block_for_ever() -> None:
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours)
+    with pytest.raises(DeadlinePassed):
+        channel.send({"x": "y" * 4_000_000}, timeout=0.1)
+    theirs.close()
+
+
+def test_unread_bytes_are_noticed() -> None:
+    ours, theirs = channel_pair()
+    assert not ours.has_unread()
+    theirs.sendall(b"{")
+    assert ours.has_unread()
