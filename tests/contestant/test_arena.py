@@ -49,7 +49,9 @@ def test_a_view_is_made_only_inside_the_arena(offset: int, shape: list[int], str
     view.clone()
 
 
-@pytest.mark.parametrize("claim", [None, [], {}, {"offset": "0"}, {"offset": 0, "shape": [1e9], "stride": [1], "dtype": "int8"}])
+@pytest.mark.parametrize(
+    "claim", [None, [], {}, {"offset": "0"}, {"offset": 0, "shape": [1e9], "stride": [1], "dtype": "int8"}]
+)
 def test_malformed_slots_are_refused(claim: object) -> None:
     with pytest.raises(BadSlot):
         parse_slot(claim)
@@ -94,7 +96,16 @@ def test_tensors_dtypes_and_infinities_survive() -> None:
 
 @pytest.mark.parametrize(
     "node",
-    [7, {}, {"value": [1]}, {"value": 1, "list": []}, {"eval": "1"}, {"dict": [[1]]}, {"list": {"a": 1}}, {"dtype": "os"}],
+    [
+        7,
+        {},
+        {"value": [1]},
+        {"value": 1, "list": []},
+        {"eval": "1"},
+        {"dict": [[1]]},
+        {"list": {"a": 1}},
+        {"dtype": "os"},
+    ],
 )
 def test_malformed_trees_are_refused(node: object) -> None:
     with pytest.raises(tree.BadTree):

@@ -8,9 +8,10 @@ into an exception at run time is not repeated: the source line says what an hone
 
 from __future__ import annotations
 
-import builtins
 import re
+import sys
 import traceback
+from pathlib import Path
 from typing import Literal, TypedDict
 
 import torch
@@ -27,7 +28,8 @@ class Failure(TypedDict):
     text: str
 
 
-KNOWN_PACKAGES = ("torch", "triton", "numpy", "builtins")
+TOLD_PACKAGES = ("torch", "triton", "numpy", "kerneldojo")
+"""Packages whose own messages are passed on."""
 
 
 def describe(error: BaseException, candidate_file: str, stage: Kind) -> Failure:
@@ -40,17 +42,33 @@ def describe(error: BaseException, candidate_file: str, stage: Kind) -> Failure:
     """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename == candidate_file]
-    kind = _kind(error, stage)
     parts = [_type_name(error)]
-    raised_by_candidate = bool(frames) and bool(own) and frames[-1].filename == candidate_file and not _is_c_call(error)
     if isinstance(error, SyntaxError) and error.filename == candidate_file:
         parts = [f"SyntaxError: {_clean(error.msg)} (line {error.lineno})"]
-    elif not raised_by_candidate or _is_lookup(error):
+    elif _is_told(error, frames, candidate_file):
         parts.append(f": {_clean(str(error))}")
     if own:
         line = (own[-1].line or "").strip()
         parts.append(f" (line {own[-1].lineno}: {_clean(line, 160)})")
-    return {"kind": kind, "text": "".join(parts)[:MAX_TEXT]}
+    return {"kind": _kind(error, stage), "text": "".join(parts)[:MAX_TEXT]}
+
+
+def _is_told(error: BaseException, frames: traceback.StackSummary, candidate_file: str) -> bool:
+    """Whether the message was written by a library or the interpreter rather than by the candidate."""
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        return False
+    if type(error) in LOOKUPS or not frames:
+        return True
+    innermost = frames[-1]
+    if innermost.filename == candidate_file:
+        # A built-in function leaves no frame of its own; what it says is told from a `raise` by the source line.
+        return not re.search(r"\braise\b|\bassert\b|exec|eval|throw", innermost.line or "")
+    parts = Path(innermost.filename).parts
+    return any(package in parts for package in TOLD_PACKAGES)
+
+
+LOOKUPS = (NameError, AttributeError, ImportError, ModuleNotFoundError, UnboundLocalError)
+"""Errors whose message the interpreter wrote: a name or attribute that does not exist."""
 
 
 def _kind(error: BaseException, stage: Kind) -> Kind:
@@ -68,24 +86,11 @@ def _kind(error: BaseException, stage: Kind) -> Kind:
 
 def _type_name(error: BaseException) -> str:
     kind = type(error)
-    if getattr(builtins, kind.__name__, None) is kind or kind.__module__.split(".")[0] in KNOWN_PACKAGES:
+    home = sys.modules.get(str(kind.__module__))
+    told = str(kind.__module__).partition(".")[0] in (*TOLD_PACKAGES, "builtins")
+    if told and getattr(home, kind.__name__, None) is kind:  # A class can lie about its module.
         return kind.__name__
     return "an exception of the candidate's own"
-
-
-def _is_lookup(error: BaseException) -> bool:
-    """Errors whose message the interpreter wrote: a name or attribute that does not exist."""
-    return type(error) in (NameError, AttributeError, ImportError, ModuleNotFoundError, UnboundLocalError)
-
-
-def _is_c_call(error: BaseException) -> bool:
-    """Whether a built-in function below the candidate's last line may have raised it, so that the text is not its own.
-
-    A built-in leaves no frame of its own. Its messages are told from a `raise` statement by the source line.
-    """
-    frames = traceback.extract_tb(error.__traceback__)
-    line = (frames[-1].line or "").strip() if frames else ""
-    return not re.search(r"\braise\b|\bassert\b|exec|eval|throw", line)
 
 
 def _clean(text: str, limit: int = 500) -> str:

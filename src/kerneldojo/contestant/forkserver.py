@@ -49,7 +49,7 @@ def main(flavour: str, control_fd: int) -> None:
         return
     except Exception:
         control.send({"failed": traceback.format_exc(limit=8)[-4000:]})
-        raise
+        sys.exit(1)
 
 
 def warm_up(flavour: str) -> None:
@@ -63,13 +63,12 @@ def warm_up(flavour: str) -> None:
         warm.prepare()
         return
     from kerneldojo.contestant import rehearsal
-    from kerneldojo.contestant.platform import InterpretPlatform
     from kerneldojo.devices import interpreter, target
 
     if flavour == "interpret":
         interpreter.prepare()
         interpreter.warm_up()
-        rehearsal.rehearse(InterpretPlatform)
+        rehearsal.rehearse()
     else:
         target.warm_up()
 

@@ -6,7 +6,7 @@ compiles its kernels for a target; `cuda` (in `kerneldojo.devices.cuda`) is the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -123,7 +123,7 @@ class InterpretPlatform(HostPlatform):
     """Kernels run under Triton's interpreter, and every launch and library operation is counted."""
 
     @contextmanager
-    def called(self, *, silenced: bool) -> Iterator[Record]:
+    def called(self, *, silenced: bool) -> Generator[Record]:
         """Count the work of a call, or turn the candidate's own kernels into no-ops."""
         from kerneldojo.devices import interpreter
 
@@ -148,7 +148,7 @@ class CompilePlatform(HostPlatform):
     """Nothing runs; kernels are compiled for a target GPU that need not be there."""
 
     @contextmanager
-    def called(self, *, silenced: bool) -> Iterator[Record]:
+    def called(self, *, silenced: bool) -> Generator[Record]:
         """Not offered by this flavour."""
         raise RuntimeError("the compiling flavour calls nothing")
         yield Record()

@@ -10,7 +10,7 @@ Each variant has a module of its own, copied before the first call, so that buff
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -103,7 +103,7 @@ def _with_tensors(value: Any, replacements: Iterator[torch.Tensor]) -> Any:
 
 
 @contextmanager
-def _precision(platform: Platform, variant: str) -> Iterator[None]:
+def _precision(platform: Platform, variant: str) -> Generator[None]:
     from kerneldojo.problems.precision import float64_oracle
 
     contexts = {"float64": float64_oracle, "tf32": platform.tf32}

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from kerneldojo.contestant.arena import HostArena
-from kerneldojo.contestant.platform import HostPlatform
+from kerneldojo.contestant.platform import InterpretPlatform
 from kerneldojo.contestant.runner import Runner
 
 SOURCE = """
@@ -36,11 +36,11 @@ def get_init_inputs():
 """
 
 
-def rehearse(platform: type[HostPlatform]) -> None:
+def rehearse() -> None:
     """Load, construct and call a small module in every way that a runner offers."""
     arena = HostArena.create(1 << 22)
     with tempfile.TemporaryDirectory(prefix="dojo-") as folder:
-        runner = Runner(platform([arena.fd]), Path(folder))
+        runner = Runner(InterpretPlatform([arena.fd]), Path(folder))
         room = {"number": 0, "start": 1 << 21, "stop": 1 << 22}
 
         def act(op: str, **fields: object) -> dict[str, object]:

@@ -8,20 +8,20 @@ weights; one that writes `torch.ones(...)` by hand gets them delivered (`load`),
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import _NormBase as NormBase  # pyright: ignore[reportPrivateUsage]
 
 SPREAD = 0.1
 """Standard deviation of the draws that replace constants, relative to the constant, or absolute around zero."""
 
 
 @contextmanager
-def drawn_constants() -> Iterator[None]:
+def drawn_constants() -> Generator[None]:
     """Replace the constant initialisers of `torch.nn.init` by draws while the context is open.
 
     Their names are replaced wherever torch itself looks them up. `reset_running_stats` of the norms draws too.
@@ -36,14 +36,14 @@ def drawn_constants() -> Iterator[None]:
     def constant_(tensor: torch.Tensor, val: float) -> torch.Tensor:
         return _draw(tensor, val)
 
-    def reset_running_stats(module: _NormBase) -> None:
-        if module.track_running_stats:
-            assert module.running_mean is not None
-            assert module.running_var is not None
-            assert module.num_batches_tracked is not None
-            _draw(module.running_mean, 0.0)
-            _draw(module.running_var, 1.0)
-            module.num_batches_tracked.zero_()
+    def reset_running_stats(self: NormBase) -> None:
+        if self.track_running_stats:
+            assert self.running_mean is not None
+            assert self.running_var is not None
+            assert self.num_batches_tracked is not None
+            _draw(self.running_mean, 0.0)
+            _draw(self.running_var, 1.0)
+            self.num_batches_tracked.zero_()
 
     replaced = {
         "zeros_": around(0.0),
@@ -53,16 +53,16 @@ def drawn_constants() -> Iterator[None]:
         "_no_grad_fill_": constant_,
     }
     saved = {name: getattr(nn.init, name) for name in replaced if hasattr(nn.init, name)}
-    reset = _NormBase.reset_running_stats
+    reset = NormBase.reset_running_stats
     try:
         for name in saved:
             setattr(nn.init, name, replaced[name])
-        _NormBase.reset_running_stats = reset_running_stats
+        NormBase.reset_running_stats = reset_running_stats
         yield
     finally:
         for name, function in saved.items():
             setattr(nn.init, name, function)
-        _NormBase.reset_running_stats = reset
+        NormBase.reset_running_stats = reset
 
 
 def _draw(tensor: torch.Tensor, constant: float) -> torch.Tensor:

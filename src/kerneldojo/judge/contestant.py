@@ -95,7 +95,9 @@ class Contestant:
         if self._custom_state and state:
             self._deliver(instance, list(state), list(state.values()), custom=True)
         elif delivery.needed and delivery.names:
-            values = [value.reshape(own[name].shape) for name, value in zip(delivery.names, state.values(), strict=True)]
+            values = [
+                value.reshape(own[name].shape) for name, value in zip(delivery.names, state.values(), strict=True)
+            ]
             self._deliver(instance, delivery.names, values, custom=False)
         return delivery
 

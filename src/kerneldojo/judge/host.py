@@ -78,9 +78,7 @@ class TargetBuild:
         """Start compiling; the result is fetched with `collect`."""
         self._contestant.load(timeout)
         capability = gpu(self._device.model).compute_capability
-        self._session.post(
-            "platform", what="compile", specializations=specializations, capability=list(capability)
-        )
+        self._session.post("platform", what="compile", specializations=specializations, capability=list(capability))
         self._posted = True
 
     def collect(self) -> list[dict[str, Any]]:

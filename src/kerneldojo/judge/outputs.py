@@ -89,9 +89,7 @@ def _check_kinds(answer: Answer, expected: Expected) -> None:
         if got.dtype != native.dtype:
             raise Ruling(Status.INCORRECT, f"{which}expected dtype {_name(native)}, got {_name(got)}")
         if got.shape != native.shape:
-            raise Ruling(
-                Status.INCORRECT, f"{which}expected shape {list(native.shape)}, got {list(got.shape)}"
-            )
+            raise Ruling(Status.INCORRECT, f"{which}expected shape {list(native.shape)}, got {list(got.shape)}")
         if kind.get("dense") is False:
             raise Ruling(Status.INCORRECT, f"{which}the output's strides overlap or leave holes")
 

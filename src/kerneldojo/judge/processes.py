@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import shutil
 import subprocess
@@ -36,6 +37,9 @@ START_SECONDS = 180.0
 BOOTSTRAP = (
     "import sys; sys.path[:] = {path!r}; from kerneldojo.contestant.forkserver import main; main({flavour!r}, {fd})"
 )
+
+
+log = logging.getLogger(__name__)
 
 
 class Infrastructure(Exception):
@@ -135,9 +139,12 @@ class ForkServer:
         try:
             message = self._control.receive(START_SECONDS)
         except WireError as error:
+            self._shut()
             raise Infrastructure(f"the {self.flavour} fork server did not start: {error}") from None
         if "failed" in message:
-            raise Infrastructure(f"the {self.flavour} fork server did not start:\n{message['failed']}")
+            self._shut()
+            log.error("the %s fork server did not start:\n%s", self.flavour, message["failed"])
+            raise Infrastructure(f"the {self.flavour} fork server did not start: {last_line(message['failed'])}")
         self.features = message["features"]
         self._ready = True
 
@@ -318,6 +325,11 @@ class Session:
         self._leash.close()
         self.arena.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def last_line(text: str) -> str:
+    """The last line of a traceback: what was raised."""
+    return text.strip().rpartition("\n")[2]
 
 
 def _failed(failure: Any) -> HostedEnd:

@@ -13,6 +13,7 @@ from kerneldojo.judge.processes import HostedEnd, Session
 from kerneldojo.judge.ruling import of_reference
 from kerneldojo.schema import Problem
 
+
 @dataclass(frozen=True)
 class Expected:
     """What the reference answers to one set of inputs."""

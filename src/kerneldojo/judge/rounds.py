@@ -130,7 +130,9 @@ class Match:
         again = self.contestant.recall("first")
         pairs = zip(first.outputs, again.outputs, strict=False)
         if len(first.outputs) != len(again.outputs) or not all(same_bytes(a, b) for a, b in pairs):
-            raise Ruling(Status.INCORRECT, "the result of a call was overwritten by the next call (reused output buffer)")
+            raise Ruling(
+                Status.INCORRECT, "the result of a call was overwritten by the next call (reused output buffer)"
+            )
 
 
 def same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from kerneldojo.judge.processes import Died, Failed, HostedEnd, Late, Tampered
 from kerneldojo.schema import Exploit, Status
 
-
 LIMITS = {"processes": "processes and threads", "scratch": "files in its scratch folder"}
 
 

@@ -1,0 +1,64 @@
+"""What an exception may tell: enough for an honest author, nothing that a policy could smuggle out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kerneldojo.contestant.failure import MAX_TEXT, Failure, describe
+
+
+def failure_of(source: str, folder: Path, **names: object) -> Failure:
+    file = folder / "candidate.py"
+    file.write_text(source)
+    try:
+        exec(compile(source, str(file), "exec"), {"__name__": "candidate", **names})
+    except BaseException as error:
+        return describe(error, str(file), "runtime_error")
+    raise AssertionError("nothing was raised")
+
+
+SMUGGLERS = [
+    "raise RuntimeError(secret)",
+    "raise RuntimeError('a' if not secret else secret)",
+    "assert False, secret",
+    "exec('raise ValueError(secret)', globals())",
+    "class Mine(Exception): pass\nraise Mine(secret)",
+    "class Mine(Exception):\n    def __str__(self): return secret\nraise Mine()",
+    "raise type(secret, (Exception,), {})()",
+    "def f():\n    raise RuntimeError(secret)\nf()",
+    "raise type(secret, (Exception,), {'__module__': 'torch'})()",
+    "raise KeyError(secret)",
+    "import sys\nsys.exit(secret)",
+]
+
+
+@pytest.mark.parametrize("source", SMUGGLERS)
+def test_what_a_candidate_puts_into_an_exception_is_not_repeated(source: str, tmp_path: Path) -> None:
+    assert "hunter2" not in failure_of(source, tmp_path, secret="hunter2")["text"]
+
+
+def test_errors_of_libraries_are_told_with_the_line(tmp_path: Path) -> None:
+    told = failure_of("import torch\nx = torch.zeros(3)\ny = x @ torch.zeros(4)\n", tmp_path)["text"]
+    assert told.startswith("RuntimeError: ")
+    assert "inconsistent tensor size" in told
+    assert "(line 3: y = x @ torch.zeros(4))" in told
+
+
+def test_a_missing_name_and_a_syntax_error_are_told(tmp_path: Path) -> None:
+    assert failure_of("print(nosuch)", tmp_path)["text"] == (
+        "NameError: name 'nosuch' is not defined (line 1: print(nosuch))"
+    )
+    assert "SyntaxError" in failure_of("def f(:\n", tmp_path)["text"]
+
+
+def test_memory_errors_have_a_kind_of_their_own(tmp_path: Path) -> None:
+    assert failure_of("raise MemoryError", tmp_path)["kind"] == "out_of_memory"
+    assert failure_of("x = 1 / 0", tmp_path)["kind"] == "runtime_error"
+
+
+def test_a_giant_message_is_cut_and_control_characters_go(tmp_path: Path) -> None:
+    told = failure_of("int('\\x1b[31m' + 'x' * 10**6)", tmp_path)["text"]
+    assert len(told) <= MAX_TEXT
+    assert "\x1b" not in told
