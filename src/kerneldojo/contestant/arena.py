@@ -86,8 +86,15 @@ def is_dense(shape: list[int] | torch.Size, stride: list[int] | tuple[int, ...])
 class Arena(Protocol):
     """Shared memory, seen from one side."""
 
-    num_bytes: int
-    device: torch.device
+    @property
+    def num_bytes(self) -> int:
+        """Size of what may be packed into."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are."""
+        ...
 
     def view(self, slot: Slot) -> torch.Tensor:
         """Return a tensor over the memory that `slot` names; raises `BadSlot`."""
@@ -111,6 +118,11 @@ class HostArena:
         self.num_bytes = num_bytes
         self._map = mmap.mmap(fd, num_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+
+    @property
+    def fds(self) -> list[int]:
+        """Descriptors to pass on."""
+        return [self.fd]
 
     @classmethod
     def create(cls, num_bytes: int) -> HostArena:

@@ -77,6 +77,8 @@ def _kind(error: BaseException, stage: Kind) -> Kind:
 
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return "out_of_memory"
+    if type(error) is RuntimeError and "can't allocate memory" in str(error)[:200]:  # torch's host allocator
+        return "out_of_memory"
     if type(error).__name__ == "UnsupportedOnDevice" and type(error).__module__.startswith("kerneldojo."):
         return "unsupported_on_device"
     if isinstance(error, CompilationError | OutOfResources):

@@ -12,6 +12,7 @@ control socket closes, what hangs on it is killed: nothing outlives the judge.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -164,10 +165,9 @@ class Server:
         slot.leash.close()
 
     def _answer(self, slot: Slot, message: dict[str, Any]) -> None:
-        try:
+        # The judge may have let go of this contestant: what was to be killed is dead all the same.
+        with contextlib.suppress(WireError):
             slot.leash.send(message, timeout=5)
-        except WireError:
-            pass  # The judge let go of this contestant; what was to be killed is dead.
 
 
 if __name__ == "__main__":

@@ -17,6 +17,13 @@ from torch import nn
 from kerneldojo.contestant.arena import Arena, HostArena, Packer, Slot
 
 
+class Seen(Protocol):
+    """What was seen during one call."""
+
+    work: list[dict[str, Any]]
+    specializations: list[dict[str, Any]]
+
+
 @dataclass
 class Record:
     """What was seen during one call. Claims, all of it."""
@@ -30,7 +37,10 @@ class Record:
 class Platform(Protocol):
     """What the runner needs from a device."""
 
-    arena: Arena
+    @property
+    def arena(self) -> Arena:
+        """Memory shared with the judge."""
+        ...
 
     def input_view(self, slot: Slot) -> torch.Tensor:
         """A tensor over shared memory, as an input to hosted code."""
@@ -60,7 +70,7 @@ class Platform(Protocol):
         """Move an instance to this device."""
         ...
 
-    def called(self, *, silenced: bool) -> AbstractContextManager[Record]:
+    def called(self, *, silenced: bool) -> AbstractContextManager[Seen]:
         """Surroundings for one call."""
         ...
 
@@ -77,7 +87,7 @@ class HostPlatform:
     """What the flavours without a GPU share: host memory, and CUDA emulated upon it."""
 
     def __init__(self, arena_fds: list[int]) -> None:
-        self.arena: Arena = HostArena.open(arena_fds[0])
+        self.arena = HostArena.open(arena_fds[0])
         self._inputs: list[tuple[int, int]] = []
 
     def input_view(self, slot: Slot) -> torch.Tensor:

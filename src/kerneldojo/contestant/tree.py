@@ -16,7 +16,7 @@ import torch
 from kerneldojo.contestant.arena import DTYPES, Slot, parse_slot
 
 MAX_DEPTH = 16
-MAX_LEAVES = 65_536
+MAX_LEAVES = 4_096
 
 Node = dict[str, Any]
 
@@ -25,28 +25,38 @@ class BadTree(ValueError):
     """A value cannot be described, or a description is malformed."""
 
 
-def encode(value: Any, place: Callable[[torch.Tensor], Slot], depth: int = 0) -> Node:
+def encode(value: Any, place: Callable[[torch.Tensor], Slot]) -> Node:
     """Describe `value`; each tensor is handed to `place`, which says where it lies.
 
     Raises:
-        BadTree: for a value that is none of the supported kinds.
+        BadTree: for a value that is none of the supported kinds, too deep or too large.
     """
-    if depth > MAX_DEPTH:
-        raise BadTree(f"nested deeper than {MAX_DEPTH}")
-    if isinstance(value, torch.Tensor):
-        return {"tensor": place(value).model_dump()}
+    budget = [MAX_LEAVES]
+
+    def walk(value: Any, depth: int) -> Node:
+        budget[0] -= 1
+        if depth > MAX_DEPTH or budget[0] < 0:
+            raise BadTree(f"nested deeper than {MAX_DEPTH}, or more than {MAX_LEAVES} values")
+        if isinstance(value, torch.Tensor):
+            return {"tensor": place(value).model_dump()}
+        if isinstance(value, tuple):
+            return {"tuple": [walk(item, depth + 1) for item in value]}
+        if isinstance(value, list):
+            return {"list": [walk(item, depth + 1) for item in value]}
+        if isinstance(value, dict):
+            return {"dict": [[_key(key), walk(item, depth + 1)] for key, item in value.items()]}
+        return _scalar(value)
+
+    return walk(value, 0)
+
+
+def _scalar(value: Any) -> Node:
     if value is None or isinstance(value, bool | int | str):
         return {"value": value}
     if isinstance(value, float):
         return {"value": value} if math.isfinite(value) else {"float": repr(value)}
     if isinstance(value, torch.dtype):
         return {"dtype": str(value).removeprefix("torch.")}
-    if isinstance(value, tuple):
-        return {"tuple": [encode(item, place, depth + 1) for item in value]}
-    if isinstance(value, list):
-        return {"list": [encode(item, place, depth + 1) for item in value]}
-    if isinstance(value, dict):
-        return {"dict": [[_key(key), encode(item, place, depth + 1)] for key, item in value.items()]}
     raise BadTree(f"a value of type {type(value).__name__} cannot be passed on")
 
 

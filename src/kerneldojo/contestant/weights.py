@@ -73,6 +73,17 @@ def _draw(tensor: torch.Tensor, constant: float) -> torch.Tensor:
         return tensor.normal_(0.0, 1.0).mul_(scale).add_(constant)
 
 
+def redraw_constants(module: nn.Module) -> None:
+    """Draw parameters that a constructor set to one constant by hand, such as `nn.Parameter(torch.ones(n))`.
+
+    For the reference only: the candidate is given what came out. Buffers stay, for a constant one may be a mask.
+    """
+    for parameter in module.parameters():
+        values = parameter.detach()
+        if values.numel() and values.is_floating_point() and bool((values == values.flatten()[0]).all()):
+            _draw(values, float(values.flatten()[0]))
+
+
 def state(module: nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers by name, in order; the counter of batches, which no kernel needs, left out."""
     return {

@@ -6,7 +6,7 @@ import atexit
 import logging
 import threading
 import time
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kerneldojo import devices
 from kerneldojo.judge.audits import Auditor
@@ -15,10 +15,13 @@ from kerneldojo.judge.processes import HostedEnd, Infrastructure
 from kerneldojo.judge.protocol import Protocol, protocol
 from kerneldojo.judge.ruling import Ruling
 from kerneldojo.judge.verdict import Findings
-from kerneldojo.languages import language_of
+from kerneldojo.languages import Language, language_of
 from kerneldojo.problems import ProblemError, check_source
 from kerneldojo.problems.audit import AuditReport
 from kerneldojo.schema import MAX_SOURCE_BYTES, Candidate, Evaluation, Problem, Status
+
+if TYPE_CHECKING:
+    from kerneldojo.judge.cuda import CudaBench
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +39,7 @@ class Judge:
         self._host = HostBench()
         self._auditor = Auditor()
         self._lock = threading.Lock()
+        self._gpus: dict[int, CudaBench] = {}
 
     def judge(
         self,
@@ -64,7 +68,10 @@ class Judge:
         ruling: Ruling | None = None
         try:
             read(problem, candidate)
-            judge_on_host(self._host, self._auditor, chosen, language, findings)
+            if chosen.kind == "cuda":
+                self._on_cuda(chosen.index, language, findings)
+            else:
+                judge_on_host(self._host, self._auditor, chosen, language, findings)
         except Ruling as early:
             ruling = early
         except (Infrastructure, HostedEnd) as fault:
@@ -75,6 +82,14 @@ class Judge:
             ruling = Ruling(Status.INFRASTRUCTURE_ERROR, f"our fault: {type(bug).__name__} in the judge")
         findings.stage_seconds["total"] = round(time.perf_counter() - started, 4)
         return findings.evaluation(ruling)
+
+    def _on_cuda(self, index: int, language: Language, findings: Findings) -> None:
+        from kerneldojo.judge.cuda import CudaBench, judge_on_cuda
+
+        with self._lock:
+            if index not in self._gpus:
+                self._gpus[index] = CudaBench(index)
+        judge_on_cuda(self._gpus[index], self._auditor, language, findings)
 
     def audit(self, problem: Problem, *, fresh: bool = False) -> AuditReport:
         """Whether a problem can be judged, and how; remembered by content hash unless `fresh`.
@@ -95,6 +110,8 @@ class Judge:
     def close(self) -> None:
         """End all fork servers."""
         self._host.close()
+        for gpu in self._gpus.values():
+            gpu.close()
 
     def __enter__(self) -> Judge:
         return self

@@ -13,9 +13,12 @@ from kerneldojo.judge.ruling import Ruling, exploit
 
 
 def check_cause(match: Match, timeout: float) -> None:
-    """Rule `no_own_kernel` or `no_causal_kernel` where that is so."""
-    if not any(work.get("own") for works in match.seen.works for work in works):
-        raise exploit("no_own_kernel", "no kernel of the candidate's own ran in any call")
+    """Rule `no_causal_kernel` if an answer without own kernels is right.
+
+    Args:
+        match: a contestant whose kernels can be silenced, or (on CUDA) one that is silent from birth.
+        timeout: seconds; one that hangs without its kernels depends on them.
+    """
     match.prepare("cause")
     inputs = match.reference.draw("get_inputs", secret_seed(), match.conduct.distributions[0])
     seed = secret_seed()
@@ -27,3 +30,8 @@ def check_cause(match: Match, timeout: float) -> None:
         return  # It broke without its kernels, as it should; how it broke does not matter.
     if is_right(answer, expected, match.conduct.reduction_length):
         raise exploit("no_causal_kernel", "with its own kernels replaced by no-ops, its answer was still right")
+
+
+def no_own_kernel() -> Ruling:
+    """The ruling for a candidate that brought no kernel, or never launched it."""
+    return exploit("no_own_kernel", "no kernel of the candidate's own ran in any call")

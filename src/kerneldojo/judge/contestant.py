@@ -72,9 +72,23 @@ class Contestant:
 
     def load(self, timeout: float) -> None:
         """Import the source."""
-        answer = self.ask(
-            "load", "import", timeout=timeout, source=self._candidate.source, entry_point=self._candidate.entry_point
-        )
+        self.post_load()
+        self.collect_load(timeout)
+
+    def post_load(self) -> None:
+        """Begin to import the source; the outcome is fetched with `collect_load`."""
+        candidate = self._candidate
+        try:
+            self.hosted.post("load", source=candidate.source, entry_point=candidate.entry_point)
+        except HostedEnd as end:
+            raise of_candidate(end, "import") from None
+
+    def collect_load(self, timeout: float) -> None:
+        """Wait until the source is imported."""
+        try:
+            answer = self.hosted.session.collect(min(timeout, self.hosted.remaining))
+        except HostedEnd as end:
+            raise of_candidate(end, "import") from None
         self._custom_state = bool(answer.get("custom_state"))
 
     def construct(

@@ -14,7 +14,7 @@ from kerneldojo.devices import Device
 from kerneldojo.devices.specs import gpu
 from kerneldojo.judge import pricing
 from kerneldojo.judge.audits import Auditor
-from kerneldojo.judge.cause import check_cause
+from kerneldojo.judge.cause import check_cause, no_own_kernel
 from kerneldojo.judge.contestant import Contestant
 from kerneldojo.judge.processes import ForkServer, HostedEnd, Session, host_arena
 from kerneldojo.judge.protocol import Protocol
@@ -126,6 +126,8 @@ def judge_on_host(bench: HostBench, auditor: Auditor, device: Device, language: 
         stack.callback(build.close)
         _play(match, build, device, findings)
         with findings.stage("cause"):
+            if not match.seen.ran_own_kernel:
+                raise no_own_kernel()
             check_cause(match, protocol.cause_timeout)
 
 
@@ -140,6 +142,9 @@ def _play(match: Match, build: TargetBuild, device: Device, findings: Findings) 
             if number == 0:
                 with findings.stage("compile"):
                     build.post(match.seen.specializations, protocol.load_timeout)
+        for distribution in match.conduct.probing:
+            with findings.stage("correctness"):
+                match.probe(distribution)
     except Ruling as ruling:
         wrong = ruling
     with findings.stage("compile"):

@@ -78,5 +78,11 @@ class Hosted:
 
     def ask(self, operation: str, *, timeout: float | None = None, **fields: Any) -> dict[str, Any]:
         """Send a command within what is left of the budget."""
-        limit = self.remaining if timeout is None else min(timeout, self.remaining)
-        return self.session.ask(operation, timeout=limit, start=self._middle, stop=self.arena.num_bytes, **fields)
+        self.post(operation, **fields)
+        return self.session.collect(self.remaining if timeout is None else min(timeout, self.remaining))
+
+    def post(self, operation: str, **fields: Any) -> None:
+        """Send a command once everything written for it has arrived."""
+        if self.arena.device.type == "cuda":
+            torch.cuda.synchronize(self.arena.device)
+        self.session.post(operation, start=self._middle, stop=self.arena.num_bytes, **fields)

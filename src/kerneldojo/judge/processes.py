@@ -201,7 +201,7 @@ class Session:
         self._door, their_door = channel_pair()
         self._leash, their_leash = channel_pair()
         try:
-            fds = [their_leash.fileno(), their_door.fileno(), arena.fd]
+            fds = [their_leash.fileno(), their_door.fileno(), *arena.fds]
             server.spawn({**request, "scratch": str(self._scratch)}, fds)
         except BaseException:
             self._discard()
@@ -257,6 +257,13 @@ class Session:
         if self._leash.has_unread():
             self.kill()
             raise Died(self.ended or {})
+
+    def has_ended(self) -> bool:
+        """Whether it ended by itself, as far as has been heard."""
+        if self.ended is None and self._leash.has_unread():
+            with contextlib.suppress(WireError):
+                self._note(self._leash.receive(1.0))
+        return self.ended is not None
 
     def wait_started(self, timeout: float = 30.0) -> None:
         """Wait until the sandbox has closed around it."""

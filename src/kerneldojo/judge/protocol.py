@@ -30,7 +30,10 @@ class Protocol:
     """Seconds for importing the source; compiling CUDA sources is given longer."""
     cause_timeout: float = 20.0
     """Seconds for the silenced call; a candidate that hangs without its kernels depends on them."""
-    host_memory_bytes: int = 8 << 30
+    timing_seconds: float = 2.0
+    """Timing on a real device stops after this long, sharp or not."""
+    host_memory_bytes: int = 4 << 30
+    """Host memory of one hosted process, beyond what it shares with its fork server."""
     num_processes: int = 256
     scratch_bytes: int = 2 << 30
 

@@ -66,6 +66,7 @@ class Reference:
             entry_point="Model",
             seed=seed,
             training=training,
+            redraw=True,
             arguments=self.hosted.give(init_values),
         )
         return self.hosted.take_named(answer["state"])

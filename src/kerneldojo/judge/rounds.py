@@ -43,12 +43,22 @@ class Rounds:
     max_error: float = 0.0
     """Largest error in units of the tolerance."""
     precision_class: str | None = None
-    works: list[list[dict[str, Any]]] = field(default_factory=list)
-    """Counted work of each call of the candidate."""
-    reference_works: list[list[dict[str, Any]]] = field(default_factory=list)
+    ran_own_kernel: bool = False
+    """Whether any call launched a kernel of the candidate's own."""
+    steady_works: list[list[dict[str, Any]]] = field(default_factory=list)
+    """Counted work of each call of the candidate but the first ones of an instance, where weights may be packed."""
+    steady_reference_works: list[list[dict[str, Any]]] = field(default_factory=list)
     specializations: list[dict[str, Any]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     first_call_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Birth:
+    """What an instance was made from."""
+
+    seed: int
+    init_values: Any
+    state: dict[str, torch.Tensor]
 
 
 def secret_seed() -> int:
@@ -64,16 +74,26 @@ class Match:
         self.contestant = contestant
         self.conduct = conduct
         self.seen = Rounds()
+        self.birth: Birth | None = None
+        self.delivery = Delivery(names=[], needed=False)
 
     def prepare(self, instance: str) -> Delivery:
         """Construct both sides under a fresh seed, with equal weights."""
-        seed = secret_seed()
         self.reference.release()
+        init_values = self.reference.draw("get_init_inputs", secret_seed())
+        seed = secret_seed()
+        state = self.reference.construct(instance, seed, init_values, training=self.conduct.training)
+        self.birth = Birth(seed, init_values, state)
+        return self.construct(instance, self.birth)
+
+    def construct(self, instance: str, birth: Birth) -> Delivery:
+        """Construct the contestant's side alone, with the weights that the reference has."""
         self.contestant.ask("release", "release")
         self.contestant.hosted.clear()
-        init_values = self.reference.draw("get_init_inputs", secret_seed())
-        state = self.reference.construct(instance, seed, init_values, training=self.conduct.training)
-        return self.contestant.construct(instance, seed, init_values, state, training=self.conduct.training)
+        self.delivery = self.contestant.construct(
+            instance, birth.seed, birth.init_values, birth.state, training=self.conduct.training
+        )
+        return self.delivery
 
     def play_round(self, number: int, *, repeat: bool) -> None:
         """One round; raises `Ruling` on the first thing that is wrong."""
@@ -88,21 +108,23 @@ class Match:
         delivery = self.prepare(name)
         inputs = self.reference.draw("get_inputs", secret_seed(), distribution)
         node = self.contestant.hosted.give(inputs)
-        first = self._call(name, node, inputs, delivery, hold="first" if repeat else None, probing=probing)
+        first = self._call(
+            name, node, inputs, delivery, hold="first" if repeat else None, probing=probing, steady=False
+        )
         self.seen.first_call_seconds = self.seen.first_call_seconds or first.elapsed
         if repeat:
             inputs = self.reference.draw("get_inputs", secret_seed(), distribution)
             self.contestant.hosted.rewrite(node, inputs)
-            self._call(name, node, inputs, delivery, hold=None, probing=probing)
+            self._call(name, node, inputs, delivery, hold=None, probing=probing, steady=True)
             self._check_survival(first)
 
     def _call(
-        self, name: str, node: Any, inputs: Any, delivery: Delivery, *, hold: str | None, probing: bool
+        self, name: str, node: Any, inputs: Any, delivery: Delivery, *, hold: str | None, probing: bool, steady: bool
     ) -> Answer:
         seed = secret_seed()
         expected = self.reference.expect(name, inputs, self.conduct.variants, seed)
         answer = self.contestant.call(name, node, seed, hold=hold)
-        self._note(answer, expected)
+        self._note(answer, expected, steady=steady)
         checked = check_outputs(answer, expected, self.conduct.reduction_length, delivery, probing=probing)
         if not probing:
             self.seen.max_error = max(self.seen.max_error, checked.error)
@@ -114,9 +136,11 @@ class Match:
             check_buffers(self.contestant.state(name), expected.buffers, delivery.pairs)
         return answer
 
-    def _note(self, answer: Answer, expected: Expected) -> None:
-        self.seen.works.append(answer.work)
-        self.seen.reference_works.append(expected.work)
+    def _note(self, answer: Answer, expected: Expected, *, steady: bool) -> None:
+        self.seen.ran_own_kernel |= any(work.get("own") is True for work in answer.work)
+        if steady:
+            self.seen.steady_works.append(answer.work)
+            self.seen.steady_reference_works.append(expected.work)
         for item in answer.specializations:
             if item not in self.seen.specializations and len(self.seen.specializations) < 256:
                 self.seen.specializations.append(item)

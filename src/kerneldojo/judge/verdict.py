@@ -48,6 +48,11 @@ class Findings:
     mode: str | None = None
     compulsory_bytes: int = 0
     """Traffic that no kernel can avoid, as the audit found it."""
+    timed_sets: list[Any] = field(default_factory=list)
+    """Argument trees of timed calls, which the profile uses again."""
+    full_fit: Any = None
+    silenced_fit: Any = None
+    """The judge's clock on the candidate, whole and with its kernels silent (`devices.cuda.statistics.Fit`)."""
     isolation: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
     stage_seconds: dict[str, float] = field(default_factory=dict)
