@@ -1,5 +1,27 @@
-"""Kernel Dojo: a judge for generated GPU kernels, and the environment to train kernel-writing models on it."""
+"""Kernel Dojo: a judge for generated GPU kernels, and the environment to train kernel-writing models on it.
+
+    from kerneldojo import Candidate, Problem, judge
+
+    evaluation = judge(Problem(name="mine", source=reference), Candidate(source=kernel))
+
+The nouns are light; `judge` imports torch when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from kerneldojo.schema import Candidate, Evaluation, Exploit, Problem, Status
 
-__all__ = ["Candidate", "Evaluation", "Exploit", "Problem", "Status"]
+if TYPE_CHECKING:
+    from kerneldojo.judging import Judge, judge
+
+__all__ = ["Candidate", "Evaluation", "Exploit", "Judge", "Problem", "Status", "judge"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Judge", "judge"):
+        from kerneldojo import judging
+
+        return getattr(judging, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

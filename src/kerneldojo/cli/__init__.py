@@ -1,0 +1,79 @@
+"""The command line: `dojo judge`, `dojo problems`, `dojo doctor`, `dojo demo`.
+
+Nothing here judges. A command reads its arguments, calls one function of the room that does the work (imported inside
+the command, so that `dojo --help` needs neither torch nor patience) and shows what came back: as one JSON object for
+programs, or drawn for people. Exit codes are few and mean one thing each:
+
+* 0: done; for a candidate that means that a verdict was reached, whatever it is.
+* 1: `problems audit` found a problem that it does not admit, or `doctor` a machine on which nothing can be judged.
+* 2: bad usage, or a problem that cannot be judged.
+* 3: our own fault.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from importlib.metadata import version
+from typing import Annotated, cast
+
+import typer
+
+from kerneldojo.cli import demo, doctor, judge, problems
+from kerneldojo.cli.arguments import BadUsage
+from kerneldojo.cli.streams import say
+from kerneldojo.cli.text import one_line
+
+__all__ = ["app", "commands"]
+
+UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
+"""Base of what the parser raises for a bad command line; typer does not export it by name."""
+
+commands = typer.Typer(
+    name="dojo",
+    help="Judge generated GPU kernels, and trust the verdict.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+commands.command("judge")(judge.judge_command)
+commands.add_typer(problems.commands, name="problems")
+commands.command("doctor")(doctor.doctor_command)
+commands.command("demo")(demo.demo_command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"dojo {version('kerneldojo')}")
+        raise typer.Exit
+
+
+@commands.callback(invoke_without_command=True)
+def _top(
+    context: typer.Context,
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Judge generated GPU kernels, and trust the verdict."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def app() -> None:
+    """Run the command line of this process and exit with its code."""
+    try:
+        code: object = commands(prog_name="dojo", standalone_mode=False)
+    except BadUsage as error:
+        say(one_line(str(error)))
+        sys.exit(2)
+    except typer.Abort:
+        say("interrupted")
+        sys.exit(130)
+    except UsageError as error:
+        say(f"{one_line(error.format_message())} (see `dojo --help`)")
+        sys.exit(2)
+    except Exception as error:
+        traceback.print_exc(file=sys.stderr)
+        say(f"a fault of ours: {one_line(f'{type(error).__name__}: {error}')}")
+        sys.exit(3)
+    sys.exit(code if isinstance(code, int) else 0)

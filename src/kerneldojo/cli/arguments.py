@@ -1,0 +1,84 @@
+"""What several commands take from the command line, and how a bad argument ends.
+
+A user's mistake is one line on standard error and exit code 2, never a traceback of ours. Only what the command line
+itself can know is checked here (the shape of a device's name, a file that can be read); what a device offers is the
+judge's to say.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kerneldojo.schema import MAX_SOURCE_BYTES
+
+DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|model:[a-z0-9_-]+")
+
+
+class BadUsage(Exception):
+    """The command cannot be carried out as it was given; the text is the one line that the user reads."""
+
+
+def device_name(value: str) -> str:
+    """`value` if it has the shape of a device's name.
+
+    Raises:
+        typer.BadParameter: if it has not.
+    """
+    if not DEVICE.fullmatch(value):
+        raise typer.BadParameter(f"{value!r} is none of auto, cpu, cuda:N, model:GPU (for example model:h100)")
+    return value
+
+
+def seconds(value: float | None) -> float | None:
+    """`value` if it is a positive, finite number of seconds, or None.
+
+    Raises:
+        typer.BadParameter: if it is not.
+    """
+    if value is not None and not 0 < value < float("inf"):
+        raise typer.BadParameter(f"{value} is not a positive number of seconds")
+    return value
+
+
+Device = Annotated[
+    str,
+    typer.Option(
+        help="auto, cpu, cuda:N, or model:GPU (h100, h200, a100, ...). auto takes a GPU if there is one.",
+        callback=device_name,
+        metavar="DEVICE",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
+
+
+def read_source(path: Path) -> str:
+    """The text of `path`, as far as the judge will look at it.
+
+    At most one byte more than the longest source that is judged is read, so that an endless file costs nothing and is
+    still seen to be too long. Bytes that are not UTF-8 become U+FFFD, which Python's parser refuses in code.
+
+    Raises:
+        BadUsage: if the file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_SOURCE_BYTES + 1)
+    except OSError as error:
+        raise BadUsage(f"cannot read {path}: {error.strerror or error}") from error
+    return data.decode("utf-8", "replace")
+
+
+def require_judge() -> None:
+    """Make sure that what judging needs beyond the light part of the package is installed, without importing it.
+
+    Raises:
+        BadUsage: naming the first package that is missing.
+    """
+    for package in ("torch", "triton", "numpy"):
+        if find_spec(package) is None:
+            raise BadUsage(f"judging needs {package}, which is not installed: install kerneldojo[judge]")

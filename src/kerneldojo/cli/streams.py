@@ -1,0 +1,68 @@
+"""Who may write to standard output: the command itself, and nobody else.
+
+Judging starts processes and imports large libraries. Their prints (and a candidate's, should any ever get that far)
+must not end in the middle of a JSON object that another program reads. So for the length of a command descriptor 1 is
+turned to where descriptor 2 points, and the only way to the real standard output is a stream that no child inherits.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, TextIO, cast
+
+from pydantic import BaseModel
+from rich.console import Console
+
+
+@contextmanager
+def own_standard_output() -> Generator[TextIO]:
+    """Yield the real standard output; inside, everything else that is written to descriptor 1 goes to standard error.
+
+    The duplicate is not inheritable, so no process started meanwhile holds it.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    # A terminal that cannot show a character gets a question mark, never a traceback.
+    stream = open(kept, "w", encoding=sys.stdout.encoding, errors="replace", closefd=False)  # noqa: SIM115
+    try:
+        yield stream
+    finally:
+        sys.stdout.flush()
+        stream.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def print_json(value: BaseModel, stream: TextIO) -> None:
+    """Write one JSON object and a newline.
+
+    ASCII only, so that text from a candidate (lone surrogates too) can neither reach a terminal raw nor fail to encode;
+    infinities and NaN become null, as everywhere in the schema.
+    """
+    stream.write(json.dumps(_finite(value.model_dump(mode="json")), allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in cast("list[Any]", value)]
+    return value
+
+
+def console_for(stream: TextIO) -> Console:
+    """A console that draws on `stream`; it parses no markup and highlights nothing by itself."""
+    return Console(file=stream, markup=False, highlight=False, emoji=False)
+
+
+def say(message: str) -> None:
+    """One line on standard error, headed by the command's name."""
+    print(f"dojo: {message}", file=sys.stderr)

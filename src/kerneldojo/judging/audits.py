@@ -1,0 +1,147 @@
+"""Auditing problems through the sandboxed reference runner, once per content hash.
+
+Reports are remembered on disk (`$XDG_CACHE_HOME/kerneldojo/audits`), named by everything that they depend on. A file
+that cannot be read or is not a report is written anew.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+
+from kerneldojo.contestant import tree
+from kerneldojo.judging.protocol import VERSION
+from kerneldojo.judging.reference import Reference
+from kerneldojo.judging.rounds import Conduct
+from kerneldojo.judging.ruling import Ruling
+from kerneldojo.judging.verdict import Findings
+from kerneldojo.problems.audit import AuditReport, audit
+from kerneldojo.problems.reference import Outcome, ReferenceFailed, Variant
+from kerneldojo.schema import Problem, Status, content_hash
+
+
+def cache_folder() -> Path:
+    """Where audits are remembered."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kerneldojo" / "audits"
+
+
+@dataclass
+class RunnerReference:
+    """The judge's reference runner, as the audit wants it (`problems.reference.Reference`)."""
+
+    reference: Reference
+
+    def run(
+        self,
+        *,
+        input_seed: int,
+        init_seed: int,
+        call_seed: int = 0,
+        distribution: str = "own",
+        variants: Sequence[Variant] = ("native",),
+        training: bool = True,
+    ) -> Outcome:
+        """See `problems.reference.Reference.run`."""
+        try:
+            state = self._construct(init_seed, training)
+            inputs = self.reference.draw("get_inputs", input_seed, distribution)
+            expected = self.reference.expect("audit", inputs, tuple(variants), call_seed, footprint=True)
+        except Ruling as ruling:
+            raise ReferenceFailed(ruling.message) from None
+        return Outcome(
+            inputs=tree.tensors(inputs),
+            outputs={variant: expected.outputs[variant] for variant in variants},
+            buffers=expected.buffers,
+            mutates_inputs=expected.mutates_inputs,
+            state_bytes=sum(value.numel() * value.element_size() for value in state.values()),
+            peak_bytes=expected.peak_bytes,
+            reduction_length=expected.reduction_length,
+        )
+
+    def needed_bytes(self, *, input_seed: int, init_seed: int, training: bool) -> Sequence[int]:
+        """See `problems.reference.Reference.needed_bytes`."""
+        try:
+            self._construct(init_seed, training)
+            inputs = self.reference.draw("get_inputs", input_seed)
+            return self.reference.needed_bytes("audit", inputs, input_seed)
+        except Ruling as ruling:
+            raise ReferenceFailed(ruling.message) from None
+
+    def _construct(self, init_seed: int, training: bool) -> dict[str, torch.Tensor]:
+        self.reference.release()
+        init_values = self.reference.draw("get_init_inputs", init_seed)
+        return self.reference.construct("audit", init_seed, init_values, training=training)
+
+
+class Auditor:
+    """Audits, and remembers.
+
+    Args:
+        folder: where reports are kept; `cache_folder()` by default.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder or cache_folder()
+        self._memory: dict[str, AuditReport] = {}
+
+    def audit(
+        self, problem: Problem, reference: Reference, precision: str = "tf32", *, fresh: bool = False
+    ) -> AuditReport:
+        """Return the report on a problem, from memory unless `fresh`."""
+        key = content_hash(VERSION, precision, torch.__version__, str(reference.hosted.arena.device), problem.hash)
+        report = None if fresh else self._memory.get(key) or self._read(key)
+        if report is None:
+            report = audit(problem, RunnerReference(reference), precision="ieee" if precision == "ieee" else "tf32")
+            self._write(key, report)
+        self._memory[key] = report
+        return report
+
+    def conduct(self, findings: Findings, reference: Reference) -> Conduct:
+        """How a problem is to be judged; raises `Ruling` if it is not to be."""
+        precision = findings.protocol.precision
+        report = self.audit(findings.problem, reference, precision)
+        if report.status == "invalid":
+            raise Ruling(Status.INVALID_PROBLEM, f"the problem cannot be judged: {report.reason}")
+        if report.status == "degenerate":
+            if not findings.protocol.allow_degenerate:
+                raise Ruling(
+                    Status.INVALID_PROBLEM, f"the problem is degenerate: it {report.reason} (--allow-degenerate judges)"
+                )
+            findings.notes.append(f"degenerate problem, judged on request: it {report.reason}")
+        findings.oracle = report.oracle
+        findings.mode = report.mode
+        findings.compulsory_bytes = report.compulsory_bytes
+        findings.notes.extend(report.notes)
+        variants = ["native"]
+        if report.oracle == "float64":
+            variants.append("float64")
+        if precision == "tf32":
+            variants.append("tf32")
+        return Conduct(
+            training=report.mode == "train",
+            distributions=report.deciding,
+            probing=report.probing,
+            variants=tuple(variants),
+            reduction_length=report.reduction_length,
+        )
+
+    def _read(self, key: str) -> AuditReport | None:
+        try:
+            return AuditReport.model_validate_json((self._folder / f"{key}.json").read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def _write(self, key: str, report: AuditReport) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=self._folder, suffix=".part", delete=False) as file:
+                file.write(report.model_dump_json())
+            Path(file.name).replace(self._folder / f"{key}.json")
+        except OSError:
+            return  # Remembering is a convenience: a read-only home only makes the next process audit again.

@@ -1,0 +1,206 @@
+"""The judge as users call it: chooses the device's way of judging, and turns whatever happens into an evaluation."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Literal
+
+from kerneldojo import devices
+from kerneldojo.judging.audits import Auditor
+from kerneldojo.judging.host import HostBench, judge_on_host
+from kerneldojo.judging.processes import HostedEnd, Infrastructure
+from kerneldojo.judging.protocol import Protocol, protocol
+from kerneldojo.judging.ruling import Ruling
+from kerneldojo.judging.verdict import Findings
+from kerneldojo.languages import Language, language_of
+from kerneldojo.problems import ProblemError, check_source
+from kerneldojo.problems.audit import AuditReport
+from kerneldojo.schema import MAX_SOURCE_BYTES, Candidate, Evaluation, Problem, Status
+
+if TYPE_CHECKING:
+    from kerneldojo.judging.cuda import CudaBench
+
+log = logging.getLogger(__name__)
+
+Baseline = Literal["eager", "compile"]
+Precision = Literal["ieee", "tf32"]
+
+
+class Judge:
+    """Keeps fork servers warm between verdicts; a context manager.
+
+    Thread-safe: several threads may call `judge` at once, though on one CUDA device they take turns.
+    """
+
+    def __init__(self) -> None:
+        self._host = HostBench()
+        self._auditor = Auditor()
+        self._lock = threading.Lock()
+        self._gpus: dict[int, CudaBench] = {}
+
+    def judge(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        *,
+        device: str = "auto",
+        protocol_name: str = "standard",
+        baseline: Baseline = "eager",
+        precision: Precision = "tf32",
+        timeout: float | None = None,
+        allow_degenerate: bool = False,
+    ) -> Evaluation:
+        """See `kerneldojo.judge`."""
+        chosen = devices.parse(device)
+        settings = protocol(
+            protocol_name,
+            baseline=baseline,
+            precision=precision,
+            timeout=timeout,
+            allow_degenerate=allow_degenerate,
+        )
+        language = language_of(candidate)
+        findings = Findings(problem, candidate, settings, str(chosen), language=language.name)
+        started = time.perf_counter()
+        ruling: Ruling | None = None
+        try:
+            read(problem, candidate)
+            if chosen.kind == "cuda":
+                self._on_cuda(chosen.index, language, findings)
+            else:
+                judge_on_host(self._host, self._auditor, chosen, language, findings)
+        except Ruling as early:
+            ruling = early
+        except (Infrastructure, HostedEnd) as fault:
+            log.warning("infrastructure fault", exc_info=True)
+            ruling = Ruling(Status.INFRASTRUCTURE_ERROR, f"our fault: {str(fault)[:300]}")
+        except Exception as bug:
+            log.exception("a bug in the judge")
+            ruling = Ruling(Status.INFRASTRUCTURE_ERROR, f"our fault: {type(bug).__name__} in the judge")
+        findings.stage_seconds["total"] = round(time.perf_counter() - started, 4)
+        return findings.evaluation(ruling)
+
+    def _on_cuda(self, index: int, language: Language, findings: Findings) -> None:
+        from kerneldojo.judging.cuda import CudaBench, judge_on_cuda
+
+        with self._lock:
+            if index not in self._gpus:
+                self._gpus[index] = CudaBench(index)
+        judge_on_cuda(self._gpus[index], self._auditor, language, findings)
+
+    def audit(self, problem: Problem, *, fresh: bool = False) -> AuditReport:
+        """Whether a problem can be judged, and how; remembered by content hash unless `fresh`.
+
+        Raises:
+            ProblemError: the source is not in KernelBench's format, or the reference fails.
+        """
+        check_source(problem.source)
+        try:
+            reference = self._host.reference(problem, Protocol())
+            try:
+                return self._auditor.audit(problem, reference, fresh=fresh)
+            finally:
+                reference.hosted.session.close()
+        except Ruling as ruling:
+            raise ProblemError(ruling.message) from None
+
+    def close(self) -> None:
+        """End all fork servers."""
+        self._host.close()
+        for gpu in self._gpus.values():
+            gpu.close()
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read(problem: Problem, candidate: Candidate) -> None:
+    """Refuse what need not be run to be refused.
+
+    Raises:
+        Ruling: `invalid_problem` or `compile_error`.
+    """
+    try:
+        check_source(problem.source)
+    except ProblemError as error:
+        raise Ruling(Status.INVALID_PROBLEM, str(error)) from None
+    size = len(candidate.source)
+    if size > MAX_SOURCE_BYTES:
+        raise Ruling(Status.COMPILE_ERROR, f"the source has {size} characters; {MAX_SOURCE_BYTES} are allowed")
+    if "\0" in candidate.source:
+        raise Ruling(Status.COMPILE_ERROR, "the source contains null bytes: it is not Python")
+    if not candidate.source.strip():
+        raise Ruling(Status.COMPILE_ERROR, "the source is empty")
+    if candidate.entry_point not in candidate.source:
+        raise Ruling(Status.COMPILE_ERROR, f"the source does not define {candidate.entry_point}")
+
+
+_shared: list[Judge] = []
+_shared_lock = threading.Lock()
+
+
+def shared() -> Judge:
+    """The judge that `judge` uses: one for the process, made on first use."""
+    with _shared_lock:
+        if not _shared:
+            _shared.append(Judge())
+            atexit.register(_shared[0].close)
+        return _shared[0]
+
+
+def judge(
+    problem: Problem,
+    candidate: Candidate,
+    *,
+    device: str = "auto",
+    protocol: str = "standard",
+    baseline: Baseline = "eager",
+    precision: Precision = "tf32",
+    timeout: float | None = None,
+    allow_degenerate: bool = False,
+) -> Evaluation:
+    """Judge one candidate for one problem.
+
+    Args:
+        problem: the reference, in KernelBench's format.
+        candidate: the answer; its `language` may be `auto`.
+        device: `auto` (a CUDA device if there is one, else `model:h100`), `cuda:N`, `cpu` or `model:GPU`.
+        protocol: `quick`, `standard` or `strict`: 2, 5 or 10 rounds, and timed trials to match.
+        baseline: what the speedup is measured against.
+        precision: the arithmetic that float32 problems allow; `ieee` refuses TF32.
+        timeout: seconds for everything that the candidate does; the protocol's own by default.
+        allow_degenerate: judge problems that the audit refuses; the verdict says so.
+
+    Returns:
+        The verdict. Whatever the candidate does is data in it; this never raises for a candidate's sake.
+
+    Raises:
+        ValueError: an unknown device or protocol (in one line).
+    """
+    return shared().judge(
+        problem,
+        candidate,
+        device=device,
+        protocol_name=protocol,
+        baseline=baseline,
+        precision=precision,
+        timeout=timeout,
+        allow_degenerate=allow_degenerate,
+    )
+
+
+def audit_problem(problem: Problem, device: str = "cpu", *, fresh: bool = False) -> AuditReport:
+    """Audit one problem in a sandboxed reference runner; see `kerneldojo.problems.audit`.
+
+    Raises:
+        ProblemError: the source is not in KernelBench's format, or the reference fails.
+        ValueError: an unknown device.
+    """
+    devices.parse(device)
+    return shared().audit(problem, fresh=fresh)

@@ -1,0 +1,37 @@
+"""The last question: do the candidate's own kernels cause its answer?
+
+Its kernels become no-ops and it is called once more, on inputs that it has never seen. An honest candidate breaks: it
+returns garbage, raises, crashes or hangs. Only an answer that is still within the tolerance convicts, because it was
+computed by something else.
+"""
+
+from __future__ import annotations
+
+from kerneldojo.judging.outputs import is_right
+from kerneldojo.judging.rounds import Match, secret_seed
+from kerneldojo.judging.ruling import Ruling, exploit
+
+
+def check_cause(match: Match, timeout: float) -> None:
+    """Rule `no_causal_kernel` if an answer without own kernels is right.
+
+    Args:
+        match: a contestant whose kernels can be silenced, or (on CUDA) one that is silent from birth.
+        timeout: seconds; one that hangs without its kernels depends on them.
+    """
+    match.prepare("cause")
+    inputs = match.reference.draw("get_inputs", secret_seed(), match.conduct.distributions[0])
+    seed = secret_seed()
+    expected = match.reference.expect("cause", inputs, match.conduct.variants, seed)
+    node = match.contestant.hosted.give(inputs)
+    try:
+        answer = match.contestant.call("cause", node, seed, silenced=True, timeout=timeout)
+    except Ruling:
+        return  # It broke without its kernels, as it should; how it broke does not matter.
+    if is_right(answer, expected, match.conduct.reduction_length):
+        raise exploit("no_causal_kernel", "with its own kernels replaced by no-ops, its answer was still right")
+
+
+def no_own_kernel() -> Ruling:
+    """The ruling for a candidate that brought no kernel, or never launched it."""
+    return exploit("no_own_kernel", "no kernel of the candidate's own ran in any call")

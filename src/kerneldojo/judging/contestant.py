@@ -1,0 +1,169 @@
+"""The contestant as the judge sees it: constructed, given the reference's weights, called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kerneldojo.contestant import tree
+from kerneldojo.judging.hosted import Hosted
+from kerneldojo.judging.processes import HostedEnd, Session
+from kerneldojo.judging.ruling import of_candidate
+from kerneldojo.schema import Candidate
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back from one call. Tensors are the judge's own copies; everything else is a claim."""
+
+    outputs: list[torch.Tensor]
+    kinds: list[dict[str, Any]]
+    fake_type: str | None
+    """Type of a result that is no tensor at all, if one was returned."""
+    work: list[dict[str, Any]]
+    specializations: list[dict[str, Any]]
+    elapsed: float
+    """Seconds on the contestant's own clock."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How the reference's weights reach the candidate."""
+
+    names: list[str]
+    """The candidate's own names for the reference's tensors, in the reference's order; empty if layouts differ."""
+    needed: bool
+    """Whether values differ, so that they have to be delivered."""
+    pairs: dict[str, str] = field(default_factory=dict)
+    """The candidate's name for each of the reference's tensors."""
+
+
+def match_states(own: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> Delivery:
+    """Pair the candidate's parameters and buffers with the reference's: by name, else by position.
+
+    A pair may differ in shape if the number of elements is the same (a bias of shape `(C,)` held as `(C, 1, 1)`).
+    """
+
+    def fits(names: list[str]) -> bool:
+        pairs = zip(names, reference.values(), strict=True)
+        return all(own[name].numel() == value.numel() for name, value in pairs)
+
+    names: list[str] = []
+    if all(name in own for name in reference) and fits(list(reference)):
+        names = list(reference)
+    elif len(own) == len(reference) and fits(list(own)):
+        names = list(own)
+    if not names:
+        return Delivery(names=[], needed=bool(reference))
+    paired = zip(names, reference.values(), strict=True)
+    equal = all(torch.equal(own[name].reshape(value.shape).to(value.dtype), value) for name, value in paired)
+    return Delivery(names=names, needed=not equal, pairs=dict(zip(reference, names, strict=True)))
+
+
+class Contestant:
+    """Drives the process in which the candidate lives. Whatever it does wrong becomes a ruling."""
+
+    def __init__(self, session: Session, candidate: Candidate, budget: float) -> None:
+        self.hosted = Hosted(session, budget)
+        self._candidate = candidate
+        self._custom_state = False
+
+    def load(self, timeout: float) -> None:
+        """Import the source."""
+        self.post_load()
+        self.collect_load(timeout)
+
+    def post_load(self) -> None:
+        """Begin to import the source; the outcome is fetched with `collect_load`."""
+        candidate = self._candidate
+        try:
+            self.hosted.post("load", source=candidate.source, entry_point=candidate.entry_point)
+        except HostedEnd as end:
+            raise of_candidate(end, "import") from None
+
+    def collect_load(self, timeout: float) -> None:
+        """Wait until the source is imported."""
+        try:
+            answer = self.hosted.session.collect(min(timeout, self.hosted.remaining))
+        except HostedEnd as end:
+            raise of_candidate(end, "import") from None
+        self._custom_state = bool(answer.get("custom_state"))
+
+    def construct(
+        self, instance: str, seed: int, init_values: Any, state: dict[str, torch.Tensor], *, training: bool
+    ) -> Delivery:
+        """Make an instance and see to it that it has the reference's weights."""
+        answer = self.ask(
+            "construct",
+            "constructor",
+            instance=instance,
+            entry_point=self._candidate.entry_point,
+            seed=seed,
+            training=training,
+            arguments=self.hosted.give(init_values),
+        )
+        own = self._take_named(answer.get("state"), "constructor")
+        delivery = match_states(own, state)
+        if self._custom_state and state:
+            self._deliver(instance, list(state), list(state.values()), custom=True)
+        elif delivery.needed and delivery.names:
+            values = [
+                value.reshape(own[name].shape) for name, value in zip(delivery.names, state.values(), strict=True)
+            ]
+            self._deliver(instance, delivery.names, values, custom=False)
+        return delivery
+
+    def _deliver(self, instance: str, names: list[str], values: list[torch.Tensor], *, custom: bool) -> None:
+        slots = self.hosted.give_tensors(values)
+        self.ask("load_state", "loading weights", instance=instance, names=names, slots=slots, custom=custom)
+
+    def state(self, instance: str) -> dict[str, torch.Tensor]:
+        """Its parameters and buffers as they are now."""
+        return self._take_named(self.ask("state", "state", instance=instance).get("state"), "state")
+
+    def call(self, instance: str, arguments: tree.Node, seed: int, **options: Any) -> Answer:
+        """Call an instance; `hold="name"` keeps the result alive for `recall`, `silenced=True` stops own kernels."""
+        timeout: float | None = options.pop("timeout", None)
+        stage = "forward"
+        answer = self.ask("call", stage, timeout=timeout, instance=instance, arguments=arguments, seed=seed, **options)
+        return self._read(answer, stage)
+
+    def recall(self, name: str) -> Answer:
+        """Read a held result again."""
+        return self._read(self.ask("recall", "forward", hold=name), "forward")
+
+    def ask(self, operation: str, stage: str, *, timeout: float | None = None, **fields: Any) -> dict[str, Any]:
+        """Send a command; what ends it is a ruling."""
+        try:
+            return self.hosted.ask(operation, timeout=timeout, **fields)
+        except HostedEnd as end:
+            raise of_candidate(end, stage) from None
+
+    def _read(self, answer: dict[str, Any], stage: str) -> Answer:
+        if "fake_type" in answer:
+            return Answer([], [], str(answer["fake_type"])[:80], [], [], 0.0)
+        try:
+            outputs = tree.tensors(self.hosted.take(answer.get("outputs")))
+        except HostedEnd as end:
+            raise of_candidate(end, stage) from None
+        kinds = answer.get("kinds")
+        return Answer(
+            outputs=outputs,
+            kinds=kinds if isinstance(kinds, list) else [],
+            fake_type=None,
+            work=_dicts(answer.get("work")),
+            specializations=_dicts(answer.get("specializations")),
+            elapsed=float(answer.get("elapsed") or 0.0),
+        )
+
+    def _take_named(self, pairs: Any, stage: str) -> dict[str, torch.Tensor]:
+        try:
+            return self.hosted.take_named(pairs)
+        except HostedEnd as end:
+            raise of_candidate(end, stage) from None
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -1,0 +1,88 @@
+"""A session with tensors: values go in, values come out, one time budget covers all of it.
+
+The lower half of the arena is the judge's to write (arguments), the upper half the hosted side's (results). What
+comes out is copied before anything else is done with it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from kerneldojo.contestant import tree
+from kerneldojo.contestant.arena import BadSlot, Packer, Slot
+from kerneldojo.judging.processes import Session, Tampered
+
+
+class Hosted:
+    """What reference runner and contestant have in common, seen from the judge.
+
+    Args:
+        session: the process.
+        budget: seconds that all its commands together may take.
+    """
+
+    def __init__(self, session: Session, budget: float) -> None:
+        self.session = session
+        self.arena = session.arena
+        self._middle = self.arena.num_bytes // 2
+        self._packer = Packer(self.arena, 0, self._middle)
+        self._deadline = time.monotonic() + budget
+
+    @property
+    def remaining(self) -> float:
+        """Seconds left of the budget."""
+        return self._deadline - time.monotonic()
+
+    def clear(self) -> None:
+        """Start a new round: the arguments of the last one are no longer needed."""
+        self._packer = Packer(self.arena, 0, self._middle)
+
+    def give(self, values: Any) -> tree.Node:
+        """Copy values into shared memory and describe them."""
+        return tree.encode(values, self._packer.put)
+
+    def give_tensors(self, values: list[torch.Tensor]) -> list[dict[str, Any]]:
+        """Copy a list of tensors into shared memory."""
+        return [self._packer.put(value).model_dump() for value in values]
+
+    def rewrite(self, node: tree.Node, values: Any) -> None:
+        """Put new values of the same shapes where `node` says the old ones lie."""
+        places = tree.tensors(tree.decode(node, self.arena.view))
+        for place, value in zip(places, tree.tensors(values), strict=True):
+            place.copy_(value)
+
+    def peek(self, node: tree.Node) -> list[torch.Tensor]:
+        """Views of the tensors that `node` describes; of the judge's own node only."""
+        return tree.tensors(tree.decode(node, self.arena.view))
+
+    def take(self, node: Any) -> Any:
+        """Copy described values out.
+
+        Raises:
+            Tampered: the description is malformed or out of bounds.
+        """
+        try:
+            return tree.decode(node, lambda slot: self.arena.view(slot).clone())
+        except (tree.BadTree, BadSlot, RuntimeError) as error:
+            raise Tampered(f"a malformed result: {error}") from None
+
+    def take_named(self, pairs: Any) -> dict[str, torch.Tensor]:
+        """Copy out a list of `[name, slot]`."""
+        try:
+            return {str(name): self.arena.view(Slot.model_validate(slot)).clone() for name, slot in pairs}
+        except (BadSlot, ValueError, TypeError) as error:
+            raise Tampered(f"a malformed state: {type(error).__name__}") from None
+
+    def ask(self, operation: str, *, timeout: float | None = None, **fields: Any) -> dict[str, Any]:
+        """Send a command within what is left of the budget."""
+        self.post(operation, **fields)
+        return self.session.collect(self.remaining if timeout is None else min(timeout, self.remaining))
+
+    def post(self, operation: str, **fields: Any) -> None:
+        """Send a command once everything written for it has arrived."""
+        if self.arena.device.type == "cuda":
+            torch.cuda.synchronize(self.arena.device)
+        self.session.post(operation, start=self._middle, stop=self.arena.num_bytes, **fields)

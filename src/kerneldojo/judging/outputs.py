@@ -1,0 +1,137 @@
+"""Comparing what came back with what should have come back, and saying so without leaking a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from kerneldojo.judging.contestant import Answer, Delivery
+from kerneldojo.judging.reference import Expected
+from kerneldojo.judging.ruling import Ruling, exploit
+from kerneldojo.problems.tolerance import Comparison, PrecisionClass, compare, make_budget
+from kerneldojo.schema import Status
+
+GROSS = 1000.0
+"""Under a probing distribution only an error of so many tolerances refuses."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A result that is right."""
+
+    error: float
+    """Largest error in units of the tolerance."""
+    precision_class: PrecisionClass | None
+    """Class of the arithmetic, for float32 outputs of problems where TF32 makes a difference."""
+
+
+def check_outputs(
+    answer: Answer, expected: Expected, reduction_length: int, delivery: Delivery, *, probing: bool = False
+) -> Checked:
+    """Return how close an answer is; raises `Ruling` if it is not right.
+
+    Args:
+        answer: what the contestant returned.
+        expected: what the reference answers; its variants say which precision is accepted.
+        reduction_length: the longest sum in the problem.
+        delivery: how weights were matched, for the hint that goes with a wrong answer.
+        probing: the inputs are of a distribution that refuses only non-finite or grossly wrong results.
+    """
+    _check_kinds(answer, expected)
+    worst, classes = 0.0, set[PrecisionClass]()
+    for index, got in enumerate(answer.outputs):
+        comparison, precision_class = _compare(expected, index, got, reduction_length)
+        if not comparison.passed and not (probing and _is_tolerable(comparison)):
+            raise _wrong(comparison, index, len(answer.outputs), delivery, probing=probing)
+        worst = max(worst, comparison.max_error)
+        if precision_class is not None:
+            classes.add(precision_class)
+    return Checked(worst, "tf32" if "tf32" in classes else "ieee" if classes else None)
+
+
+def _is_tolerable(comparison: Comparison) -> bool:
+    return comparison.reason in ("values", "precision") and comparison.max_error <= GROSS
+
+
+def _compare(
+    expected: Expected, index: int, got: torch.Tensor, reduction_length: int
+) -> tuple[Comparison, PrecisionClass | None]:
+    """Compare one output with the native budget, then, where it is accepted, with that of TF32."""
+    native = expected.outputs["native"][index]
+    truth = expected.outputs["float64"][index] if "float64" in expected.outputs else native
+    strict = compare(truth, got, make_budget(truth, native, reduction_length=reduction_length))
+    if "tf32" not in expected.outputs or native.dtype != torch.float32:
+        return strict, None
+    accepted = expected.outputs["tf32"][index]
+    if torch.equal(accepted, native):
+        return strict, None  # No product feeds this output: there are no classes to tell apart.
+    if strict.passed:
+        return strict, "ieee"
+    budget = make_budget(truth, native, accepted, reduction_length=reduction_length)
+    loose = compare(truth, got, budget)
+    return loose, "tf32" if loose.passed else "below"
+
+
+def _check_kinds(answer: Answer, expected: Expected) -> None:
+    wanted = expected.outputs["native"]
+    if answer.fake_type is not None:
+        raise Ruling(Status.INCORRECT, f"forward returned an object of type {answer.fake_type}, not tensors")
+    for kind in answer.kinds:
+        if kind.get("fake"):
+            raise exploit("lazy_tensor", "an output is not a plain tensor with a memory of its own")
+        if kind.get("on_device") is False:
+            raise Ruling(Status.INCORRECT, "an output is not on the problem's device")
+    if len(answer.outputs) != len(wanted):
+        raise Ruling(Status.INCORRECT, f"expected {len(wanted)} output tensors, got {len(answer.outputs)}")
+    for index, (got, native, kind) in enumerate(zip(answer.outputs, wanted, answer.kinds, strict=True)):
+        which = f"output {index}: " if len(wanted) > 1 else ""
+        if got.dtype != native.dtype:
+            raise Ruling(Status.INCORRECT, f"{which}expected dtype {_name(native)}, got {_name(got)}")
+        if got.shape != native.shape:
+            raise Ruling(Status.INCORRECT, f"{which}expected shape {list(native.shape)}, got {list(got.shape)}")
+        if kind.get("dense") is False:
+            raise Ruling(Status.INCORRECT, f"{which}the output's strides overlap or leave holes")
+
+
+def _wrong(comparison: Comparison, index: int, count: int, delivery: Delivery, *, probing: bool) -> Ruling:
+    which = f"output {index}: " if count > 1 else ""
+    text = which + comparison.describe()
+    if probing:
+        text += " (inputs of unusual magnitude)"
+    if not delivery.names and delivery.needed:
+        text += (
+            "; parameter_mismatch: names and shapes of parameters differ from the reference's, so construct them in "
+            "the reference's order, or define load_reference_state(self, state_dict)"
+        )
+    return Ruling(Status.INCORRECT, text)
+
+
+def is_right(answer: Answer, expected: Expected, reduction_length: int) -> bool:
+    """Whether an answer is within the tolerance; whatever else is wrong with it counts as wrong."""
+    try:
+        check_outputs(answer, expected, reduction_length, Delivery(names=[], needed=False))
+    except Ruling:
+        return False
+    return True
+
+
+def check_buffers(own: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], names: dict[str, str]) -> None:
+    """See that buffers which the reference updates were updated; raises `Ruling` if not.
+
+    Args:
+        own: the candidate's parameters and buffers after the call.
+        expected: the reference's changed buffers by name.
+        names: the candidate's name for each of the reference's.
+    """
+    for name, value in expected.items():
+        mine = own.get(names.get(name, name))
+        if mine is None:
+            raise Ruling(Status.INCORRECT, f"the reference updates a buffer {name!r} that the candidate does not have")
+        budget = make_budget(value, value, reduction_length=1 << 20)
+        if not compare(value, mine.reshape(value.shape).to(value.dtype), budget).passed:
+            raise Ruling(Status.INCORRECT, f"the buffer {name!r} is not updated as the reference updates it")
+
+
+def _name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

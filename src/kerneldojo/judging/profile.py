@@ -1,0 +1,64 @@
+"""Where the device time of a call went, and how much of it was the candidate's own kernels (`coverage`).
+
+The records come from CUPTI inside the contestant, so they are a claim. Own kernels are told by identity, never by
+name; and with its kernels silent a candidate still spends the time that everything else takes, which the judge's own
+clock has measured (`timing.measure`): coverage is cut to what vanished.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from kerneldojo.devices.cuda import statistics
+from kerneldojo.devices.cuda.profiler import coverage
+from kerneldojo.judging.rounds import Match
+from kerneldojo.judging.verdict import Findings
+from kerneldojo.schema import KernelTime
+
+PROFILED_CALLS = 10
+MAX_KERNELS = 64
+
+
+def measure(match: Match, findings: Findings) -> None:
+    """Fill in `kernels` and `coverage`; leaves them out, with a note, where there are no usable records."""
+    sets = findings.timed_sets[:PROFILED_CALLS]
+    answer = match.contestant.ask("platform", "profile", what="profile", instance="timed", sets=sets)
+    rows = _checked(answer.get("kernels"))
+    if not rows:
+        findings.notes.append("no usable profile: coverage is unknown")
+        return
+    findings.kernels = tuple(
+        KernelTime(
+            name=row["name"][:200],
+            device_ms=row["device_us"] / 1000,
+            num_launches=row["launches"],
+            own=row["own"],
+        )
+        for row in rows[:MAX_KERNELS]
+    )
+    claimed = coverage(rows)
+    if claimed is None:
+        return
+    full, silenced = findings.full_fit, findings.silenced_fit
+    if full is not None and silenced is not None:
+        error = math.hypot(*(fit.relative_error * fit.per_call_us for fit in (full, silenced)))
+        claimed = statistics.covered(claimed, full.per_call_us, silenced.per_call_us, error)
+    findings.coverage = claimed
+
+
+def _checked(rows: Any) -> list[dict[str, Any]]:
+    """Rows that have the shape they should, or none at all."""
+    if not isinstance(rows, list):
+        return []
+    kept: list[dict[str, Any]] = []
+    for row in rows[:512]:
+        try:
+            name, own = str(row["name"]), bool(row["own"])
+            device_us, launches = float(row["device_us"]), float(row["launches"])
+        except (KeyError, TypeError, ValueError):
+            return []
+        if not (math.isfinite(device_us) and 0 <= device_us < 1e9 and 0 <= launches < 1e6):
+            return []
+        kept.append({"name": name, "own": own, "device_us": device_us, "launches": launches})
+    return kept

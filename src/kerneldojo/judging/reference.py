@@ -1,0 +1,115 @@
+"""The reference runner as the judge sees it: inputs, weights and expected outputs of a problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kerneldojo.contestant import tree
+from kerneldojo.judging.hosted import Hosted
+from kerneldojo.judging.processes import HostedEnd, Session
+from kerneldojo.judging.ruling import of_reference
+from kerneldojo.schema import Problem
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the reference answers to one set of inputs."""
+
+    values: Any
+    """Outputs as the module is written, in their own structure."""
+    outputs: dict[str, list[torch.Tensor]]
+    """Output tensors by variant: `native`, and `float64` and `tf32` where asked for."""
+    buffers: dict[str, torch.Tensor]
+    """Buffers that the call changed, with their new values (native)."""
+    mutates_inputs: bool
+    """Whether the reference itself writes into its inputs."""
+    work: list[dict[str, Any]]
+    """Counted work of the native call."""
+    peak_bytes: int = 0
+    """Most bytes the native call held at one time; only where a footprint was asked for."""
+    reduction_length: int = 1
+    """Longest sum of the native call; only where a footprint was asked for."""
+
+
+class Reference:
+    """Drives the process in which the problem's own code runs.
+
+    Everything that this code does wrong is a ruling of `invalid_problem`: the problem may come from a stranger.
+    """
+
+    def __init__(self, session: Session, problem: Problem, budget: float) -> None:
+        self.hosted = Hosted(session, budget)
+        self._problem = problem
+
+    def load(self) -> None:
+        """Import the problem's source."""
+        self._ask("load", "import", source=self._problem.source, entry_point="Model")
+
+    def draw(self, what: str, seed: int, distribution: str = "own") -> Any:
+        """Return what `get_inputs` or `get_init_inputs` gives under `seed`."""
+        answer = self._ask("draw", what, what=what, seed=seed, distribution=distribution)
+        try:
+            return self.hosted.take(answer["values"])
+        except HostedEnd as end:
+            raise of_reference(end, what) from None
+
+    def construct(self, instance: str, seed: int, init_values: Any, *, training: bool) -> dict[str, torch.Tensor]:
+        """Make an instance under a seed and return its state."""
+        self.hosted.clear()
+        answer = self._ask(
+            "construct",
+            "constructor",
+            instance=instance,
+            entry_point="Model",
+            seed=seed,
+            training=training,
+            redraw=True,
+            arguments=self.hosted.give(init_values),
+        )
+        return self.hosted.take_named(answer["state"])
+
+    def expect(
+        self, instance: str, inputs: Any, variants: tuple[str, ...], seed: int, *, footprint: bool = False
+    ) -> Expected:
+        """Run an instance in several precisions; the first variant settles structure and buffers."""
+        self.hosted.clear()
+        answer = self._ask(
+            "expect",
+            "forward",
+            instance=instance,
+            variants=list(variants),
+            seed=seed,
+            footprint=footprint,
+            arguments=self.hosted.give(inputs),
+        )
+        found = {name: self.hosted.take(answer["variants"][name]["outputs"]) for name in variants}
+        native = answer["variants"][variants[0]]
+        return Expected(
+            values=found[variants[0]],
+            outputs={name: tree.tensors(value) for name, value in found.items()},
+            buffers=self.hosted.take_named(native["buffers"]),
+            mutates_inputs=bool(answer["mutates_inputs"]),
+            work=native["work"],
+            peak_bytes=int(answer.get("peak_bytes", 0)),
+            reduction_length=max(1, int(answer.get("reduction_length", 1))),
+        )
+
+    def needed_bytes(self, instance: str, inputs: Any, seed: int) -> list[int]:
+        """Bytes of each input tensor on which the outputs depend; see `problems.influence`."""
+        self.hosted.clear()
+        arguments = self.hosted.give(inputs)
+        answer = self._ask("needed_bytes", "forward", instance=instance, seed=seed, arguments=arguments)
+        return [int(count) for count in answer["needed_bytes"]]
+
+    def release(self) -> None:
+        """Forget all instances."""
+        self._ask("release", "release")
+
+    def _ask(self, operation: str, stage: str, **fields: Any) -> dict[str, Any]:
+        try:
+            return self.hosted.ask(operation, **fields)
+        except HostedEnd as end:
+            raise of_reference(end, stage) from None

@@ -1,0 +1,170 @@
+"""Correctness: several rounds, each with fresh secret seeds, a fresh instance, fresh weights and fresh inputs.
+
+In some rounds, which the candidate cannot know beforehand, the instance is called a second time with new content in
+the same buffers: a cache keyed on addresses answers wrongly, and a result of the first call that the second overwrote
+is found. Inputs must come back unchanged, and buffers that the reference updates must be updated.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kerneldojo.contestant.tree import tensors
+from kerneldojo.judging.contestant import Answer, Contestant, Delivery
+from kerneldojo.judging.outputs import check_buffers, check_outputs
+from kerneldojo.judging.reference import Expected, Reference
+from kerneldojo.judging.ruling import Ruling
+from kerneldojo.schema import Status
+
+
+@dataclass(frozen=True)
+class Conduct:
+    """How this problem is judged, as its audit settled."""
+
+    training: bool = True
+    distributions: tuple[str, ...] = ("own", "signed")
+    """Input distributions that decide, in the order in which rounds use them."""
+    probing: tuple[str, ...] = ()
+    """Distributions that refuse only non-finite or grossly wrong results."""
+    variants: tuple[str, ...] = ("native", "float64")
+    """What the reference is run in; the first is the problem as written."""
+    reduction_length: int = 1
+    """Most terms that the problem sums for one element."""
+
+
+@dataclass
+class Rounds:
+    """What the rounds have shown so far."""
+
+    max_error: float = 0.0
+    """Largest error in units of the tolerance."""
+    precision_class: str | None = None
+    ran_own_kernel: bool = False
+    """Whether any call launched a kernel of the candidate's own."""
+    steady_works: list[list[dict[str, Any]]] = field(default_factory=list)
+    """Counted work of each call of the candidate but the first ones of an instance, where weights may be packed."""
+    steady_reference_works: list[list[dict[str, Any]]] = field(default_factory=list)
+    specializations: list[dict[str, Any]] = field(default_factory=list)
+    first_call_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Birth:
+    """What an instance was made from."""
+
+    seed: int
+    init_values: Any
+    state: dict[str, torch.Tensor]
+
+
+def secret_seed() -> int:
+    """A seed that nobody could have known before it was drawn."""
+    return secrets.randbits(62)
+
+
+class Match:
+    """One candidate against one reference."""
+
+    def __init__(self, reference: Reference, contestant: Contestant, conduct: Conduct) -> None:
+        self.reference = reference
+        self.contestant = contestant
+        self.conduct = conduct
+        self.seen = Rounds()
+        self.birth: Birth | None = None
+        self.delivery = Delivery(names=[], needed=False)
+
+    def prepare(self, instance: str) -> Delivery:
+        """Construct both sides under a fresh seed, with equal weights."""
+        self.reference.release()
+        init_values = self.reference.draw("get_init_inputs", secret_seed())
+        seed = secret_seed()
+        state = self.reference.construct(instance, seed, init_values, training=self.conduct.training)
+        self.birth = Birth(seed, init_values, state)
+        return self.construct(instance, self.birth)
+
+    def construct(self, instance: str, birth: Birth) -> Delivery:
+        """Construct the contestant's side alone, with the weights that the reference has."""
+        self.contestant.ask("release", "release")
+        self.contestant.hosted.clear()
+        self.delivery = self.contestant.construct(
+            instance, birth.seed, birth.init_values, birth.state, training=self.conduct.training
+        )
+        return self.delivery
+
+    def play_round(self, number: int, *, repeat: bool) -> None:
+        """One round; raises `Ruling` on the first thing that is wrong."""
+        deciding = self.conduct.distributions
+        self._play(f"round-{number}", deciding[number % len(deciding)], repeat=repeat, probing=False)
+
+    def probe(self, distribution: str) -> None:
+        """A round on unusual inputs, which refuses only non-finite or grossly wrong results."""
+        self._play(f"probe-{distribution}", distribution, repeat=False, probing=True)
+
+    def _play(self, name: str, distribution: str, *, repeat: bool, probing: bool) -> None:
+        delivery = self.prepare(name)
+        inputs = self.reference.draw("get_inputs", secret_seed(), distribution)
+        node = self.contestant.hosted.give(inputs)
+        first = self._call(
+            name, node, inputs, delivery, hold="first" if repeat else None, probing=probing, steady=False
+        )
+        self.seen.first_call_seconds = self.seen.first_call_seconds or first.elapsed
+        if repeat:
+            inputs = self.reference.draw("get_inputs", secret_seed(), distribution)
+            self.contestant.hosted.rewrite(node, inputs)
+            self._call(name, node, inputs, delivery, hold=None, probing=probing, steady=True)
+            self._check_survival(first)
+
+    def _call(
+        self, name: str, node: Any, inputs: Any, delivery: Delivery, *, hold: str | None, probing: bool, steady: bool
+    ) -> Answer:
+        seed = secret_seed()
+        expected = self.reference.expect(name, inputs, self.conduct.variants, seed)
+        answer = self.contestant.call(name, node, seed, hold=hold)
+        self._note(answer, expected, steady=steady)
+        checked = check_outputs(answer, expected, self.conduct.reduction_length, delivery, probing=probing)
+        if not probing:
+            self.seen.max_error = max(self.seen.max_error, checked.error)
+            if checked.precision_class is not None and self.seen.precision_class != "tf32":
+                self.seen.precision_class = checked.precision_class
+        if not expected.mutates_inputs:
+            self._check_inputs(node, inputs)
+        if expected.buffers:
+            check_buffers(self.contestant.state(name), expected.buffers, delivery.pairs)
+        return answer
+
+    def _note(self, answer: Answer, expected: Expected, *, steady: bool) -> None:
+        self.seen.ran_own_kernel |= any(work.get("own") is True for work in answer.work)
+        if steady:
+            self.seen.steady_works.append(answer.work)
+            self.seen.steady_reference_works.append(expected.work)
+        for item in answer.specializations:
+            if item not in self.seen.specializations and len(self.seen.specializations) < 256:
+                self.seen.specializations.append(item)
+
+    def _check_inputs(self, node: Any, inputs: Any) -> None:
+        for place, given in zip(self.contestant.hosted.peek(node), tensors(inputs), strict=True):
+            if not same_bytes(place, given):
+                raise Ruling(Status.INCORRECT, "the candidate changed its inputs")
+
+    def _check_survival(self, first: Answer) -> None:
+        again = self.contestant.recall("first")
+        pairs = zip(first.outputs, again.outputs, strict=False)
+        if len(first.outputs) != len(again.outputs) or not all(same_bytes(a, b) for a, b in pairs):
+            raise Ruling(
+                Status.INCORRECT, "the result of a call was overwritten by the next call (reused output buffer)"
+            )
+
+
+def same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors hold the same bits; NaNs of equal bits are equal."""
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return False
+    return torch.equal(_bits(left), _bits(right))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)

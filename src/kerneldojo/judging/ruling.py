@@ -1,0 +1,52 @@
+"""How judging ends early: a ruling, raised where the decisive fact is seen and caught where the verdict is written."""
+
+from __future__ import annotations
+
+from kerneldojo.judging.processes import Died, Failed, HostedEnd, Late, Tampered
+from kerneldojo.schema import Exploit, Status
+
+LIMITS = {"processes": "processes and threads", "scratch": "files in its scratch folder"}
+
+
+class Ruling(Exception):
+    """A status with what the candidate's author may read.
+
+    Args:
+        status: the verdict.
+        message: one or a few lines from a whitelist; nothing secret.
+        exploits: evidence, exactly when the status is `EXPLOIT`.
+    """
+
+    def __init__(self, status: Status, message: str, exploits: tuple[Exploit, ...] = ()) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.exploits = exploits
+
+
+def exploit(name: str, evidence: str) -> Ruling:
+    """The ruling for one piece of evidence."""
+    return Ruling(Status.EXPLOIT, f"exploit ({name}): {evidence}", (Exploit(name=name, evidence=evidence),))
+
+
+def of_candidate(end: HostedEnd, stage: str) -> Ruling:
+    """What it means that a contestant ended a session while it was at `stage`."""
+    if isinstance(end, Failed):
+        return Ruling(Status(end.kind), f"{stage}: {end.text}")
+    if isinstance(end, Late):
+        return Ruling(Status.TIMEOUT, f"{stage}: not finished in time")
+    if isinstance(end, Tampered):
+        return exploit("tampering", f"it interfered with the channel to the judge ({stage})")
+    assert isinstance(end, Died)
+    if end.cause == "memory":
+        return Ruling(Status.OUT_OF_MEMORY, f"{stage}: it used more memory than it was given")
+    if end.cause in ("processes", "scratch"):
+        return Ruling(Status.RUNTIME_ERROR, f"{stage}: it exceeded its limit of {LIMITS[end.cause]}")
+    how = f"was ended by signal {end.signal}" if end.signal else f"exited with code {end.exit_code}"
+    return Ruling(Status.RUNTIME_ERROR, f"{stage}: its process {how}")
+
+
+def of_reference(end: HostedEnd, stage: str) -> Ruling:
+    """What it means that the reference runner ended: the problem cannot be judged."""
+    text = end.text if isinstance(end, Failed) else of_candidate(end, stage).message
+    return Ruling(Status.INVALID_PROBLEM, f"the reference failed ({stage}): {text}")

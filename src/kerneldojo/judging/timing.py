@@ -1,0 +1,359 @@
+"""Measured time: windows of secret lengths, read by the judge's own clock, and outputs of timed calls compared.
+
+`kernel_ms` is the slope of the window's duration over its length, so that everything which a window costs once (the
+signal, the switch between contexts, the judge's own sampling) does not enter. The reference is measured in the same
+rounds, on the same inputs, in random order. See `docs/timing.md`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kerneldojo.contestant import tree
+from kerneldojo.contestant.arena import Slot
+from kerneldojo.devices.cuda import page as pages
+from kerneldojo.devices.cuda import statistics, trials
+from kerneldojo.devices.cuda.inputs import InputSets, Layout, num_sets
+from kerneldojo.devices.cuda.memory import SharedRegion
+from kerneldojo.devices.cuda.statistics import Fit
+from kerneldojo.devices.cuda.trials import Effort, Series, Trials
+from kerneldojo.devices.cuda.window import Sample, Side, Timed
+from kerneldojo.judging.contestant import Answer, Contestant
+from kerneldojo.judging.hosted import Hosted
+from kerneldojo.judging.outputs import check_outputs
+from kerneldojo.judging.processes import Died, HostedEnd, Late
+from kerneldojo.judging.rounds import Match, secret_seed
+from kerneldojo.judging.ruling import Ruling, exploit, of_candidate, of_reference
+from kerneldojo.judging.verdict import Findings
+from kerneldojo.problems.distributions import is_structural
+from kerneldojo.schema import Roofline, Status, Timing
+
+NUM_BASES = 4
+"""Sets of inputs that are drawn from the problem; timed calls get these, moved about."""
+MAX_SETS = 64
+NUM_FULL_CHECKS = 3
+"""Timed calls whose whole output is compared with the oracle; samples of all others are compared too."""
+LOOSE = {torch.float64: 1e-6, torch.float32: 2e-2, torch.float16: 5e-2, torch.bfloat16: 1e-1}
+"""Allowed difference of sampled outputs from the reference's, relative to their rms: a stale or missing answer is off
+by about 1. What it lets pass is left to the full checks."""
+
+
+@dataclass
+class Witness:
+    """One timed call, remembered for a full check when the series is over."""
+
+    inputs: list[torch.Tensor]
+    outputs: list[torch.Tensor]
+    sampled: list[tuple[int, torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    """Output number, indices and values as the stopwatch's own sample had them."""
+
+
+class Inspection:
+    """Looks at every round of windows while the outputs are still there."""
+
+    def __init__(self, sides: dict[str, Side], inputs: InputSets, stopwatch: Any) -> None:
+        self._sides, self._inputs, self._stopwatch = sides, inputs, stopwatch
+        self._chance = random.SystemRandom()
+        self.witnesses: list[Witness] = []
+        self.wrong: Ruling | None = None
+
+    def __call__(self, length: int, timed: dict[str, Timed]) -> None:
+        """Compare samples of one secretly chosen call, and now and then remember it whole."""
+        mine, theirs = timed.get("contestant"), timed.get("reference")
+        if self.wrong is not None or mine is None or theirs is None or mine.state != pages.OK:
+            return
+        if not mine.in_bounds or mine.sample is None:
+            self.wrong = exploit("tampering", "in a timed window it named outputs where none can be")
+        elif not mine.disjoint:
+            self.wrong = Ruling(Status.INCORRECT, "calls in a row returned the same memory (reused output buffer)")
+        else:
+            call = self._chance.randrange(length)
+            self._compare(mine, theirs, mine.sample, call)
+            if len(self.witnesses) < NUM_FULL_CHECKS and self._chance.random() < 0.3:
+                self._remember(mine, mine.sample, call)
+
+    def _compare(self, mine: Timed, theirs: Timed, sample: Sample, call: int) -> None:
+        if theirs.state != pages.OK or not theirs.in_bounds:
+            return
+        for number in range(len(sample.layouts)):
+            if (call, number) not in set(sample.outputs()):
+                continue
+            indices, values = sample.values(call, number)
+            right = self._stopwatch.output(self._sides["reference"], theirs, call, number).reshape(-1)
+            if not agree(values, right[indices], right):
+                self.wrong = exploit(
+                    "wrong_when_timed", "its outputs were right in the rounds and wrong in timed calls"
+                )
+                return
+
+    def _remember(self, mine: Timed, sample: Sample, call: int) -> None:
+        time.sleep(0.002)  # Whoever writes after the clock has stopped is found out by what changed meanwhile.
+        side = self._sides["contestant"]
+        witness = Witness(
+            inputs=[tensor.clone() for tensor in self._inputs.tensors(call)],
+            outputs=[self._stopwatch.output(side, mine, call, number) for number in range(len(side.layouts))],
+        )
+        known = set(sample.outputs())
+        for number in range(len(side.layouts)):
+            if (call, number) in known:
+                witness.sampled.append((number, *sample.values(call, number)))
+        self.witnesses.append(witness)
+
+
+def agree(values: torch.Tensor, right: torch.Tensor, whole: torch.Tensor) -> bool:
+    """Whether sampled values are near the reference's; exactly equal for integers, most of them."""
+    if not right.is_floating_point():
+        return bool((values == right).double().mean() > 0.99)
+    finite = whole[whole.isfinite()].double()
+    scale = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+    both = values.isfinite() & right.isfinite()
+    if bool((values.isfinite() != right.isfinite()).any()):
+        return False
+    difference = (values[both].double() - right[both].double()).abs()
+    allowed = LOOSE.get(right.dtype, 2e-2) * (scale + right[both].double().abs())
+    return bool((difference <= allowed).all())
+
+
+def measure(bench: Any, match: Match, twin: Contestant | None, region: SharedRegion, findings: Findings) -> None:
+    """Fill in the timings of `findings`.
+
+    Args:
+        bench: the `CudaBench`.
+        match: reference and contestant, after the rounds.
+        twin: the silent twin, if it got so far.
+        region: memory for the inputs, mapped by all of them.
+        findings: where the figures go.
+
+    Raises:
+        Ruling: wrong, reused, deferred or batched work in timed calls; below the physical limit.
+    """
+    reference, contestant = match.reference, match.contestant
+    match.prepare("timed")
+    drawn = [reference.draw("get_inputs", secret_seed()) for _ in range(NUM_BASES)]
+    bases = [tree.tensors(values) for values in drawn]
+    layouts = [Layout.of(tensor) for tensor in bases[0]]
+    count = max(1, num_sets(layouts, region.size, MAX_SETS))
+    inputs = InputSets(region, bases, [may_shuffle(tensor) for tensor in bases[0]], count)
+    inputs.refresh(count)
+    sets = {
+        "contestant": _nodes(contestant.hosted, drawn[0], inputs),
+        "reference": _nodes(reference.hosted, drawn[0], inputs),
+    }
+    findings.timed_sets = sets["contestant"]
+    expected = reference.expect("timed", drawn[0], ("native",), secret_seed())
+    outputs = [Layout.of(tensor) for tensor in expected.outputs["native"]]
+    answer = contestant.call("timed", contestant.hosted.give(drawn[0]), secret_seed())
+    theirs = _side("reference", reference.hosted, outputs)
+    mine = _side("contestant", contestant.hosted, [Layout.of(tensor) for tensor in answer.outputs])
+    sides = {"reference": theirs, "contestant": mine}
+    _post(reference.hosted, sets["reference"], tf32=findings.precision_class == "tf32")
+    _post(contestant.hosted, sets["contestant"])
+    if twin is not None and _prepare_twin(match, twin, drawn[0]):
+        sides["twin"] = _side("twin", twin.hosted, list(mine.layouts))
+        _post(twin.hosted, _nodes(twin.hosted, drawn[0], inputs))
+    inspection = Inspection(sides, inputs, bench.stopwatch)
+    result = _run(bench, sides, inputs, findings, inspection)
+    _collect(match, twin if "twin" in sides else None, result)
+    if inspection.wrong is not None:
+        raise inspection.wrong
+    for witness in inspection.witnesses:
+        _check(match, witness, drawn[0])
+    _fill(findings, match, result)
+    _hold_against_limit(bench, findings)
+
+
+def may_shuffle(tensor: torch.Tensor) -> bool:
+    """Whether moving elements about leaves an input what it is: no labels, no zeros that mean something, no order."""
+    if is_structural(tensor) or tensor.dim() == 0:
+        return False
+    if float((tensor == 0).double().mean()) > 1e-3:
+        return False
+    square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2]
+    if square and torch.equal(tensor, tensor.transpose(-1, -2)):
+        return False
+    rises = (tensor[..., 1:] >= tensor[..., :-1]).double().mean() if tensor.shape[-1] > 2 else 0.5
+    return bool(0.05 < float(rises) < 0.95)
+
+
+def _nodes(hosted: Hosted, values: Any, inputs: InputSets) -> list[tree.Node]:
+    """Argument trees, one a call, whose tensors lie in the shared inputs."""
+    arena = hosted.arena
+    base = arena.base(arena.inputs)
+
+    def node(index: int) -> tree.Node:
+        numbers = iter(range(len(inputs.layouts)))
+
+        def place(_: torch.Tensor) -> Slot:
+            number = next(numbers)
+            layout = inputs.layouts[number]
+            return Slot(
+                offset=base + inputs.offset(index, number),
+                shape=list(layout.shape),
+                stride=list(layout.stride),
+                dtype=str(layout.dtype).removeprefix("torch."),
+            )
+
+        return tree.encode(values, place)
+
+    return [node(index) for index in range(inputs.count)]
+
+
+def _side(name: str, hosted: Hosted, layouts: list[Layout]) -> Side:
+    def check() -> None:
+        if hosted.session.has_ended():
+            raise Died({})
+
+    return Side(name, hosted.arena, tuple(layouts), check)
+
+
+def _post(hosted: Hosted, sets: list[tree.Node], **fields: Any) -> None:
+    hosted.post("platform", what="windows", instance="timed", sets=sets, **fields)
+
+
+def _prepare_twin(match: Match, twin: Contestant, values: Any) -> bool:
+    """Give the twin an instance, and see that it survives a call without its kernels."""
+    try:
+        assert match.birth is not None
+        Match(match.reference, twin, match.conduct).construct("timed", match.birth)
+        twin.call("timed", twin.hosted.give(values), secret_seed(), silenced=True, timeout=20.0)
+    except Ruling:
+        return False
+    return True
+
+
+def _run(bench: Any, sides: dict[str, Side], inputs: InputSets, findings: Findings, inspection: Inspection) -> Trials:
+    protocol = findings.protocol
+    effort = Effort(
+        min_windows=max(8, protocol.num_trials // 4),
+        max_windows=max(16, protocol.num_trials),
+        seconds=protocol.timing_seconds,
+    )
+    try:
+        return trials.run(bench.stopwatch, list(sides.values()), inputs, bench.clock, effort, inspect=inspection)
+    except pages.Late:
+        raise of_candidate(Late("timed calls"), "timed calls") from None
+    except HostedEnd as end:
+        raise of_candidate(end, "timed calls") from None
+
+
+def _collect(match: Match, twin: Contestant | None, result: Trials) -> None:
+    """Hear how each side's series ended."""
+    try:
+        match.reference.hosted.session.collect(60.0)
+    except HostedEnd as end:
+        raise of_reference(end, "timed calls") from None
+    if twin is not None:
+        try:
+            twin.hosted.session.collect(30.0)
+        except HostedEnd:
+            result.series.pop("twin", None)  # It broke without its kernels: then its time says nothing.
+    failed = result.series["contestant"].failed
+    try:
+        match.contestant.hosted.session.collect(60.0)
+    except HostedEnd as end:
+        if failed == pages.NOT_PLAIN:
+            raise exploit("lazy_tensor", "in timed calls an output was no plain tensor on the device") from None
+        raise of_candidate(end, "timed calls") from None
+
+
+def _check(match: Match, witness: Witness, values: Any) -> None:
+    """Compare a whole output of a timed call with the oracle, and with what the clock's own sample had seen."""
+    for number, indices, sampled in witness.sampled:
+        later = witness.outputs[number].reshape(-1)[indices]
+        if not torch.equal(later.nan_to_num(7.0), sampled.nan_to_num(7.0)):
+            raise exploit("deferred_work", "an output still changed after the call had been reported as done")
+    remaining = iter(witness.inputs)
+    inputs = replace_tensors(values, remaining)
+    expected = match.reference.expect("timed", inputs, match.conduct.variants, secret_seed())
+    answer = Answer(
+        outputs=witness.outputs,
+        kinds=[{} for _ in witness.outputs],
+        fake_type=None,
+        work=[],
+        specializations=[],
+        elapsed=0.0,
+    )
+    try:
+        check_outputs(answer, expected, match.conduct.reduction_length, match.delivery)
+    except Ruling as ruling:
+        if ruling.status is Status.EXPLOIT:
+            raise
+        raise exploit("wrong_when_timed", "its outputs were right in the rounds and wrong in timed calls") from None
+
+
+def replace_tensors(value: Any, tensors: Any) -> Any:
+    """The same structure with the next of `tensors` in place of each tensor."""
+    if isinstance(value, torch.Tensor):
+        return next(tensors)
+    if isinstance(value, dict):
+        return {key: replace_tensors(item, tensors) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(replace_tensors(item, tensors) for item in value)
+    return value
+
+
+def _fill(findings: Findings, match: Match, result: Trials) -> None:
+    try:
+        mine, theirs = result.series["contestant"].fit(), result.series["reference"].fit()
+    except ValueError:
+        raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the device was disturbed during all windows") from None
+    overhead = theirs.single_us - theirs.per_call_us if theirs.single_us is not None else theirs.overhead_us
+    charge = statistics.charge(mine, max(overhead, 0.0), theirs.single_error_us)
+    findings.reference_timing = _timing(result, result.series["reference"], theirs.per_call_us, theirs.interval_us)
+    findings.timing = _timing(result, result.series["contestant"], charge.per_call_us, charge.interval_us).model_copy(
+        update={"first_call_ms": 1000 * match.seen.first_call_seconds or None}
+    )
+    findings.naive_speedup = findings.speedup
+    findings.full_fit = mine
+    findings.silenced_fit = _silenced_fit(result)
+    if result.watch.reasons:
+        findings.notes.append(f"the device was throttled while it was timed: {', '.join(result.watch.reasons)}")
+    if charge.batched:
+        findings.notes.append(f"charged as single calls: {charge.evidence}")
+
+
+def _silenced_fit(result: Trials) -> Fit | None:
+    twin = result.series.get("twin")
+    try:
+        return twin.fit() if twin is not None and not twin.failed else None
+    except ValueError:
+        return None
+
+
+def _timing(result: Trials, series: Series, per_call_us: float, interval_us: tuple[float, float]) -> Timing:
+    spans = sorted(series.spans_us)
+    device_us = spans[len(spans) // 2] if spans else None
+    return Timing(
+        source="measured",
+        median_ms=per_call_us / 1000,
+        confidence_interval_ms=(interval_us[0] / 1000, interval_us[1] / 1000),
+        num_trials=sum(window.length for window in series.windows),
+        judge_ms=per_call_us / 1000,
+        device_ms=device_us / 1000 if device_us is not None else None,
+        host_bound=device_us is not None and statistics.host_bound(device_us, per_call_us),
+        clock_mhz=result.watch.range_mhz,
+    )
+
+
+def _hold_against_limit(bench: Any, findings: Findings) -> None:
+    """No kernel is faster than the problem's own data can move."""
+    bandwidth = bench.clock.peak_bandwidth()
+    kernel_ms = findings.timing.median_ms
+    if not bandwidth or not kernel_ms or not findings.compulsory_bytes:
+        return
+    beyond = max(0, findings.compulsory_bytes - bench.stopwatch.l2_bytes)
+    limit_ms = 1000 * beyond / (1.05 * bandwidth)
+    interval = findings.timing.confidence_interval_ms
+    if interval is not None and interval[1] < limit_ms:
+        raise exploit("below_physical_limit", "it is faster than the memory can move the problem's own data")
+    findings.roofline = Roofline(
+        limit_ms=limit_ms,
+        fraction=limit_ms / kernel_ms,
+        bound="memory",
+        compulsory_bytes=findings.compulsory_bytes,
+    )

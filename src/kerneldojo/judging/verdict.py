@@ -1,0 +1,127 @@
+"""Writing the verdict: what was seen becomes one `Evaluation`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from kerneldojo.judging.protocol import VERSION, Protocol
+from kerneldojo.judging.ruling import Ruling
+from kerneldojo.schema import (
+    Candidate,
+    Evaluation,
+    KernelTime,
+    Problem,
+    ProtocolRecord,
+    Roofline,
+    SourceLanguage,
+    Status,
+    Timing,
+    Unverified,
+)
+
+
+@dataclass
+class Findings:
+    """Everything that may go into a verdict, filled in as judging proceeds."""
+
+    problem: Problem
+    candidate: Candidate
+    protocol: Protocol
+    device: str
+    language: SourceLanguage | None = None
+    outputs_matched: bool | None = None
+    """Whether the rounds were passed; None while they were not finished."""
+    max_error: float | None = None
+    precision_class: str | None = None
+    coverage: float | None = None
+    timing: Timing = field(default_factory=Timing)
+    reference_timing: Timing = field(default_factory=Timing)
+    kernels: tuple[KernelTime, ...] = ()
+    roofline: Roofline | None = None
+    naive_speedup: float | None = None
+    """What a clock around the calls alone would have credited."""
+    oracle: str | None = None
+    mode: str | None = None
+    compulsory_bytes: int = 0
+    """Traffic that no kernel can avoid, as the audit found it."""
+    timed_sets: list[Any] = field(default_factory=list)
+    """Argument trees of timed calls, which the profile uses again."""
+    full_fit: Any = None
+    silenced_fit: Any = None
+    """The judge's clock on the candidate, whole and with its kernels silent (`devices.cuda.statistics.Fit`)."""
+    isolation: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Generator[None]:
+        """Account the time of a stage of judging."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - started
+            self.stage_seconds[name] = round(self.stage_seconds.get(name, 0.0) + spent, 4)
+
+    @property
+    def speedup(self) -> float | None:
+        """Reference time over kernel time, where both were taken."""
+        mine, theirs = self.timing.median_ms, self.reference_timing.median_ms
+        return theirs / mine if mine and theirs else None
+
+    def evaluation(self, ruling: Ruling | None) -> Evaluation:
+        """The verdict: passed, unless a ruling says otherwise."""
+        status = Status.PASSED if ruling is None else ruling.status
+        passed = status is Status.PASSED
+        return Evaluation(
+            status=status,
+            correct=passed,
+            speedup=self.speedup if passed else None,
+            coverage=self.coverage if passed else None,
+            kernel_ms=self.timing.median_ms if passed else None,
+            reference_ms=self.reference_timing.median_ms,
+            exploits=ruling.exploits if ruling else (),
+            message=ruling.message if ruling else self._praise(),
+            device=self.device,
+            language=self.language,
+            precision_class=self.precision_class,  # type: ignore[arg-type]
+            max_error=self.max_error,
+            timing=self.timing,
+            reference_timing=self.reference_timing,
+            kernels=self.kernels,
+            unverified=self._unverified() if status is Status.EXPLOIT else None,
+            roofline=self.roofline if passed else None,
+            protocol=self._record(),
+            notes=tuple(dict.fromkeys(self.notes)),
+            stage_seconds=self.stage_seconds,
+            problem_hash=self.problem.hash,
+            candidate_hash=self.candidate.hash,
+        )
+
+    def _praise(self) -> str:
+        if self.speedup is None:
+            return "correct in every round; this device has no clock"
+        how = "modelled" if self.timing.source == "modeled" else "measured"
+        return f"correct in every round; {self.speedup:.2f}x the speed of the reference ({how})"
+
+    def _unverified(self) -> Unverified:
+        return Unverified(outputs_matched=self.outputs_matched, speedup=self.naive_speedup or self.speedup)
+
+    def _record(self) -> ProtocolRecord:
+        settings: dict[str, Any] = self.protocol.record()
+        return ProtocolRecord(
+            version=VERSION,
+            name=self.protocol.name,
+            num_rounds=self.protocol.num_rounds,
+            num_trials=self.protocol.num_trials,
+            baseline=self.protocol.baseline,
+            precision=self.protocol.precision,
+            oracle=self.oracle,  # type: ignore[arg-type]
+            mode=self.mode,  # type: ignore[arg-type]
+            isolation=self.isolation,
+            settings=settings,
+        )

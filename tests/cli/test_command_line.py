@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from dojo import EXAMPLES, dojo
+
+REFERENCE = EXAMPLES / "reference.py"
+HONEST = EXAMPLES / "honest.py"
+
+
+def test_help_needs_neither_torch_nor_triton() -> None:
+    program = (
+        "import sys\n"
+        "from kerneldojo.cli import commands\n"
+        "commands(['--help'], standalone_mode=False)\n"
+        "assert not {'torch', 'triton', 'numpy'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    for command in ("judge", "problems", "doctor", "demo"):
+        assert command in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("bogus",),
+        ("judge",),
+        ("judge", REFERENCE),
+        ("judge", REFERENCE, HONEST, "--device", "tpu"),
+        ("judge", REFERENCE, HONEST, "--device", "cuda:99"),
+        ("judge", REFERENCE, HONEST, "--device", "model:abacus"),
+        ("judge", REFERENCE, HONEST, "--protocol", "sloppy"),
+        ("judge", REFERENCE, HONEST, "--language", "fortran"),
+        ("judge", REFERENCE, HONEST, "--timeout", "-1"),
+        ("judge", REFERENCE, HONEST, "--timeout", "nan"),
+        ("judge", "no_such_file.py", HONEST, "--json"),
+        ("judge", REFERENCE, "no_such_file.py", "--json"),
+        ("judge", REFERENCE, EXAMPLES, "--json"),
+        ("problems", "list", "--suite", "no_such_suite"),
+        ("problems", "show", "no_such_problem"),
+        ("problems", "audit", "no_such_file.py"),
+        ("demo", "--samples", "no_such_folder"),
+    ],
+    ids=lambda arguments: " ".join(str(getattr(argument, "name", argument)) for argument in arguments),
+)
+def test_bad_usage_is_one_line_on_standard_error_and_exit_code_2(arguments: tuple[str | Path, ...]) -> None:
+    done = dojo(*arguments)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("dojo: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_file_name_cannot_smuggle_control_characters_into_the_terminal(tmp_path: Path) -> None:
+    done = dojo("judge", tmp_path / "\x1b[2J.py", HONEST)
+    assert done.returncode == 2
+    assert "\x1b" not in done.stderr
+    assert r"\x1b[2J" in done.stderr
+
+
+def test_problems_are_listed_and_shown() -> None:
+    listed = dojo("problems", "list", "--suite", "katas:1")
+    assert listed.returncode == 0, listed.stderr
+    assert "1/softmax_rows" in listed.stdout
+    shown = dojo("problems", "show", "softmax_rows")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout == dojo("problems", "show", "katas:1/softmax_rows").stdout
+
+
+def test_a_shown_problem_is_a_reference_file_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "shown.py"
+    file.write_text(dojo("problems", "show", "softmax_rows", "--size", "full").stdout)
+    from kerneldojo.problems import load_suite, problem_from_file
+
+    assert problem_from_file(file).hash == load_suite("katas:1/softmax_rows", "full")[0].hash
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    from importlib.metadata import version
+
+    assert dojo("--version").stdout == f"dojo {version('kerneldojo')}\n"
