@@ -142,10 +142,14 @@ class InterpretPlatform(HostPlatform):
             with interpreter.silenced():
                 yield record
             return
-        with interpreter.Meter() as meter:
-            yield record
-        record.work = [work.model_dump() for work in meter.works]
-        record.specializations = [item.model_dump() for item in meter.specializations]
+        meter = interpreter.Meter()
+        try:
+            with meter:
+                yield record
+        finally:
+            # Also of a call that failed: what it tried to launch may be what does not compile.
+            record.work = [work.model_dump() for work in meter.works]
+            record.specializations = [item.model_dump() for item in meter.specializations]
 
     def tf32(self) -> AbstractContextManager[Any]:
         """Round the operands of products as TF32 hardware does."""

@@ -26,7 +26,7 @@ from torch import nn
 from kerneldojo.contestant import tree, weights
 from kerneldojo.contestant.arena import Packer, Slot, is_dense
 from kerneldojo.contestant.failure import Failure, describe
-from kerneldojo.contestant.platform import Platform, open_platform
+from kerneldojo.contestant.platform import Platform, Seen, open_platform
 from kerneldojo.contestant.wire import Channel, ChannelClosed
 
 IDLE_SECONDS = 3600.0
@@ -150,11 +150,16 @@ class Runner:
         instance = self._instances[command["instance"]]
         arguments = tree.decode(command["arguments"], self._platform.input_view)
         seed_everything(command["seed"])
-        with torch.no_grad(), self._platform.called(silenced=command.get("silenced", False)) as record:
-            started = time.perf_counter()
-            outputs = instance(*arguments)
-            self._platform.synchronize()
-            elapsed = time.perf_counter() - started
+        record: Seen | None = None
+        try:
+            with torch.no_grad(), self._platform.called(silenced=command.get("silenced", False)) as record:
+                started = time.perf_counter()
+                outputs = instance(*arguments)
+                self._platform.synchronize()
+                elapsed = time.perf_counter() - started
+        except BaseException as error:
+            failure = self._describe(error, "runtime_error")
+            return {"failure": failure, "specializations": record.specializations if record else []}
         if command.get("hold"):
             self._held[command["hold"]] = outputs
         try:

@@ -9,7 +9,7 @@ import torch
 
 from kerneldojo.contestant import tree
 from kerneldojo.judging.hosted import Hosted
-from kerneldojo.judging.processes import HostedEnd, Session
+from kerneldojo.judging.processes import Failed, HostedEnd, Session
 from kerneldojo.judging.ruling import of_candidate
 from kerneldojo.schema import Candidate
 
@@ -69,6 +69,8 @@ class Contestant:
         self.hosted = Hosted(session, budget)
         self._candidate = candidate
         self._custom_state = False
+        self.failed_specializations: list[dict[str, Any]] = []
+        """Signatures of kernels launched by a call that failed."""
 
     def load(self, timeout: float) -> None:
         """Import the source."""
@@ -139,6 +141,8 @@ class Contestant:
         try:
             return self.hosted.ask(operation, timeout=timeout, **fields)
         except HostedEnd as end:
+            if isinstance(end, Failed):
+                self.failed_specializations = _dicts(end.specializations)
             raise of_candidate(end, stage) from None
 
     def _read(self, answer: dict[str, Any], stage: str) -> Answer:

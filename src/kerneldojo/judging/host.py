@@ -72,20 +72,20 @@ class TargetBuild:
         self._device = device
         self._session = Session(server, host_arena(1 << 20), request(protocol, "cpu"))
         self._contestant = Contestant(self._session, candidate, protocol.timeout)
-        self._posted = False
+        self.is_posted = False
 
     def post(self, specializations: list[dict[str, Any]], timeout: float) -> None:
         """Start compiling; the result is fetched with `collect`."""
         self._contestant.load(timeout)
         capability = gpu(self._device.model).compute_capability
         self._session.post("platform", what="compile", specializations=specializations, capability=list(capability))
-        self._posted = True
+        self.is_posted = True
 
     def collect(self) -> list[dict[str, Any]]:
         """Wait for the compiler; raises `Ruling` with what it complained about."""
-        if not self._posted:
+        if not self.is_posted:
             return []
-        self._posted = False
+        self.is_posted = False
         try:
             answer = self._session.collect(self._contestant.hosted.remaining)
         except HostedEnd as end:
@@ -147,6 +147,8 @@ def _play(match: Match, build: TargetBuild, device: Device, findings: Findings) 
                 match.probe(distribution)
     except Ruling as ruling:
         wrong = ruling
+        if match.contestant.failed_specializations and not build.is_posted:
+            build.post(match.contestant.failed_specializations, protocol.load_timeout)
     with findings.stage("compile"):
         compiled = build.collect()  # A kernel that does not compile comes before one that is wrong, as on a GPU.
     findings.max_error = match.seen.max_error

@@ -53,10 +53,12 @@ class HostedEnd(Exception):
 class Failed(HostedEnd):
     """It raised. `kind` and `text` are as `contestant.failure` describes them."""
 
-    def __init__(self, kind: str, text: str) -> None:
+    def __init__(self, kind: str, text: str, specializations: Any = None) -> None:
         super().__init__(text)
         self.kind = kind
         self.text = text
+        self.specializations = specializations
+        """Signatures of what it had launched until then, a claim: what failed may be what does not compile."""
 
 
 class Died(HostedEnd):
@@ -249,7 +251,7 @@ class Session:
             raise Tampered("it answered a question that was not asked")
         failure = answer.get("failure")
         if failure is not None:
-            raise _failed(failure)
+            raise _failed(failure, answer.get("specializations"))
         return answer
 
     def _check_alive(self) -> None:
@@ -339,13 +341,13 @@ def last_line(text: str) -> str:
     return text.strip().rpartition("\n")[2]
 
 
-def _failed(failure: Any) -> HostedEnd:
+def _failed(failure: Any, specializations: Any) -> HostedEnd:
     if not isinstance(failure, dict):
         return Tampered("a malformed failure")
     kind, text = failure.get("kind"), failure.get("text")
     if kind not in ("compile_error", "runtime_error", "out_of_memory", "unsupported_on_device"):
         return Tampered("an unknown kind of failure")
-    return Failed(kind, str(text)[:1000])
+    return Failed(kind, str(text)[:1000], specializations)
 
 
 def host_arena(num_bytes: int) -> HostArena:
