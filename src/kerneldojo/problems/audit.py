@@ -1,0 +1,342 @@
+"""Admission of a problem: is it worth judging kernels on, and how must they be judged?
+
+A problem is *degenerate* if an answer that needs no work passes: zeros, a constant, the mean of other seeds' answers,
+another seed's answer, an input itself, or the answer of a model with other weights. It must be refused in every
+distribution of inputs that decides, for every output taken alone that some such answer fits.
+
+It is *invalid* if it cannot be judged at all: its code fails, its outputs are not finite, or two runs with equal
+inputs and weights differ.
+
+Along the way the audit settles what the judge needs to know: mode, oracle, distributions, the longest sum, memory,
+and the traffic that no kernel can avoid.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from kerneldojo.problems import distributions, trivial
+from kerneldojo.problems.reference import Outcome, Reference, ReferenceFailed, Variant
+from kerneldojo.problems.report import AcceptedAnswer, AuditReport
+from kerneldojo.problems.source import ProblemError, check_source
+from kerneldojo.problems.tolerance import Budget, make_budget
+from kerneldojo.schema import Problem
+
+SEEDS = 3
+SAME = 1e-2
+"""Two runs whose difference has an rms beyond this part of the output's are not the same (atomics differ far less)."""
+AGREES = 0.25
+"""A float64 run further than this from the native one computes something else: it cannot be the oracle."""
+
+
+class _Invalid(Exception):
+    """The problem cannot be judged; the message says why."""
+
+
+@dataclass
+class _Findings:
+    """What has been settled so far."""
+
+    training: bool = True
+    oracle: Variant = "float64"
+    first: Outcome | None = None
+    deciding: tuple[str, ...] = ("own",)
+    probing: tuple[str, ...] = ()
+    accepted: tuple[AcceptedAnswer, ...] = ()
+    elsewhere: tuple[AcceptedAnswer, ...] = ()
+    degenerate: bool = False
+    needed: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def audit(
+    problem: Problem,
+    reference: Reference,
+    *,
+    precision: Literal["ieee", "tf32"] = "tf32",
+    seed: int = 0,
+    seeds: int = SEEDS,
+    memory_limit: int | None = None,
+) -> AuditReport:
+    """Decide whether `problem` can be judged, and how.
+
+    Args:
+        problem: what is audited; its source is read, never run, by this function.
+        reference: runs the problem's code elsewhere.
+        precision: class of arithmetic that float32 products may use.
+        seed: where the seeds of inputs and weights start; any will do, secret ones are the judge's affair.
+        seeds: draws of inputs for each distribution; at least 3.
+        memory_limit: bytes that the device has; a problem that needs more is invalid, and one whose float64 run
+            would need more has a float32 oracle.
+
+    Returns:
+        The report. A problem's failure is data there; only failures of the machinery itself raise.
+
+    Raises:
+        ValueError: fewer than 3 seeds.
+    """
+    if seeds < SEEDS:
+        raise ValueError(f"an audit takes at least {SEEDS} seeds")
+    started = time.monotonic()
+    findings = _Findings()
+    status, reason = "admitted", ""
+    try:
+        check_source(problem.source, problem.name)
+        _settle_mode(findings, reference, seed)
+        _settle_oracle(findings, reference, seed, memory_limit)
+        _settle_distributions(findings, reference, seed)
+        _try_answers(findings, reference, precision, seed, seeds)
+        findings.needed = tuple(reference.needed_bytes(input_seed=seed + 1, init_seed=seed, training=findings.training))
+        if findings.degenerate:
+            status, reason = "degenerate", "accepts " + _listed(findings.accepted)
+    except (_Invalid, ProblemError, ReferenceFailed) as error:
+        status, reason = "invalid", str(error)
+    return _report(problem, findings, status, reason, time.monotonic() - started)
+
+
+def _settle_mode(findings: _Findings, reference: Reference, seed: int) -> None:
+    """Find the mode in which the random state does not matter."""
+    for training in (True, False):
+        first, second = (
+            reference.run(input_seed=seed + 1, init_seed=seed, call_seed=call_seed, training=training)
+            for call_seed in (seed + 1, seed + 2)
+        )
+        findings.first, findings.training = first, training
+        _check_outputs(first)
+        if _same(first.outputs["native"], second.outputs["native"], SAME):
+            if not training:
+                findings.notes += ("random in training mode, judged in eval",)
+            return
+    raise _Invalid("not repeatable: two runs with equal inputs and weights differ, also in eval mode")
+
+
+def _check_outputs(outcome: Outcome) -> None:
+    outputs = outcome.outputs["native"]
+    if not outputs or not any(y.numel() for y in outputs):
+        raise _Invalid("returns no tensor with anything in it")
+    for number, y in enumerate(outputs):
+        if y.is_complex():
+            raise _Invalid(f"output {number} is complex, which is not supported")
+        if y.is_floating_point() and y.numel() and bool(y.isnan().any()):
+            raise _Invalid(f"output {number} holds NaN for the problem's own inputs")
+        if y.is_floating_point() and y.numel() and not bool(y.isfinite().any()):
+            raise _Invalid(f"output {number} is infinite everywhere for the problem's own inputs")
+
+
+def _settle_oracle(findings: _Findings, reference: Reference, seed: int, limit: int | None) -> None:
+    """Take float64 if the reference runs in it, agrees with itself there, and memory allows."""
+    assert findings.first is not None
+    need = _memory(findings.first)
+    if limit is not None and need > limit:
+        raise _Invalid(f"needs {need / 2**30:.1f} GiB, the device has {limit / 2**30:.1f} GiB")
+    widest = max((8 // y.element_size() for y in findings.first.inputs if y.is_floating_point()), default=2)
+    if limit is not None and need * (1 + widest) > limit:
+        findings.oracle = "native"
+        findings.notes += ("float32 oracle: float64 does not fit into memory",)
+        return
+    try:
+        exact = reference.run(
+            input_seed=seed + 1, init_seed=seed, variants=("float64",), training=findings.training
+        ).outputs["float64"]
+    except ReferenceFailed:
+        findings.oracle = "native"
+        findings.notes += ("float32 oracle: the reference does not run in float64",)
+        return
+    native = findings.first.outputs["native"]
+    if not _same(exact, native, AGREES) and not _is_noise(exact, native):
+        findings.oracle = "native"
+        findings.notes += ("float32 oracle: the float64 run computes something else",)
+
+
+def _is_noise(exact: Sequence[torch.Tensor], native: Sequence[torch.Tensor]) -> bool:
+    """Whether the truth is nothing beside the native outputs: these are rounding errors, and zeros are as good."""
+    return [y.shape for y in exact] == [y.shape for y in native] and all(
+        float(a.double().square().sum()) <= SAME**2 * float(b.double().square().sum())
+        for a, b in zip(exact, native, strict=True)
+    )
+
+
+def _settle_distributions(findings: _Findings, reference: Reference, seed: int) -> None:
+    """Keep the distributions that change something and leave the reference as finite as it was."""
+    assert findings.first is not None
+    own = findings.first
+    for name in distributions.NAMES[1:]:
+        if not distributions.changes(list(own.inputs), name):
+            continue
+        try:
+            outcome = reference.run(input_seed=seed + 1, init_seed=seed, distribution=name, training=findings.training)
+        except ReferenceFailed:
+            continue
+        if not _as_finite(own.outputs["native"], outcome.outputs["native"]):
+            continue
+        if name in distributions.DECIDING:
+            findings.deciding += (name,)
+        else:
+            findings.probing += (name,)
+
+
+def _try_answers(findings: _Findings, reference: Reference, precision: str, seed: int, seeds: int) -> None:
+    for name in findings.deciding:
+        try:
+            found, covered = _accepted_answers(findings, reference, precision, name, seed, seeds)
+        except ReferenceFailed:
+            if name == "own":
+                raise
+            findings.deciding = tuple(kept for kept in findings.deciding if kept != name)
+            continue
+        findings.accepted += found
+        findings.degenerate = findings.degenerate or covered
+
+
+def _accepted_answers(
+    findings: _Findings, reference: Reference, precision: str, distribution: str, seed: int, seeds: int
+) -> tuple[tuple[AcceptedAnswer, ...], bool]:
+    """Return the trivial answers that pass for all seeds, and whether every output has one."""
+    variants: list[Variant] = ["native"]
+    if findings.oracle == "float64":
+        variants.append("float64")
+    if precision == "tf32":
+        variants.append("tf32")
+    outcomes = [
+        reference.run(
+            input_seed=seed + 1 + number,
+            init_seed=seed,
+            distribution=distribution,
+            variants=variants,
+            training=findings.training,
+        )
+        for number in range(seeds)
+    ]
+    others: list[Outcome] = []
+    if outcomes[0].state_bytes:
+        others = [
+            reference.run(
+                input_seed=seed + 1 + number,
+                init_seed=seed + 1 + number,
+                distribution=distribution,
+                training=findings.training,
+            )
+            for number in range(seeds)
+        ]
+    found: list[AcceptedAnswer] = []
+    elsewhere: list[AcceptedAnswer] = []
+    for output in range(len(outcomes[0].outputs["native"])):
+        truths, budgets = _truths(findings, outcomes, output)
+        candidates = trivial.answers(
+            [outcome.outputs["native"][output] for outcome in outcomes],
+            [outcome.inputs for outcome in outcomes],
+            [outcome.outputs["native"][output] for outcome in others],
+        )
+        here: set[str] = set()
+        for answer, values in candidates:
+            named = AcceptedAnswer(answer=answer, distribution=distribution, output=output)
+            if answer in here:
+                continue
+            if all(trivial.accepts(*triple) for triple in zip(truths, values, budgets, strict=True)):
+                here.add(answer)
+                found.append(named)
+            elif named not in elsewhere and all(map(trivial.accepted_loosely, truths, values)):
+                elsewhere.append(named)
+    num_outputs = len(outcomes[0].outputs["native"])
+    findings.elsewhere += tuple(answer for answer in elsewhere if answer not in found)
+    return tuple(found), {answer.output for answer in found} == set(range(num_outputs))
+
+
+def _truths(findings: _Findings, outcomes: Sequence[Outcome], output: int) -> tuple[list[torch.Tensor], list[Budget]]:
+    truths: list[torch.Tensor] = []
+    budgets: list[Budget] = []
+    shapes = {tuple(outcome.outputs["native"][output].shape) for outcome in outcomes}
+    if len(shapes) > 1:
+        raise _Invalid(f"the shape of output {output} depends on the values of the inputs")
+    for outcome in outcomes:
+        native = outcome.outputs["native"][output]
+        truth = outcome.outputs[findings.oracle][output]
+        accepted = outcome.outputs["tf32"][output] if "tf32" in outcome.outputs else None
+        truths.append(truth)
+        budgets.append(make_budget(truth, native, accepted, reduction_length=outcome.reduction_length))
+    return truths, budgets
+
+
+def _same(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor], within: float) -> bool:
+    """Whether outputs agree: integers nearly everywhere, floats within a part of their rms."""
+    if [y.shape for y in left] != [y.shape for y in right]:
+        return False
+    for a, b in zip(left, right, strict=True):
+        if not a.numel():
+            continue
+        if not a.is_floating_point():
+            if float((a != b).double().mean()) > within:
+                return False
+            continue
+        finite = a.isfinite() & b.isfinite()
+        if float((~finite & (a.isfinite() | b.isfinite())).double().mean()) > within:
+            return False
+        x, y = a[finite].double(), b[finite].double()
+        if x.numel() and float((x - y).square().mean().sqrt()) > within * float(x.square().mean().sqrt()) + 1e-30:
+            return False
+    return True
+
+
+def _as_finite(own: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
+    return len(own) == len(other) and all(
+        a.shape == b.shape
+        and (not a.is_floating_point() or (not bool(b.isnan().any()) and torch.equal(a.isinf(), b.isinf())))
+        for a, b in zip(own, other, strict=True)
+    )
+
+
+def _listed(accepted: Sequence[AcceptedAnswer]) -> str:
+    by_name: dict[str, set[str]] = {}
+    for answer in accepted:
+        by_name.setdefault(answer.answer, set()).add(answer.distribution)
+    return ", ".join(f"{name} ({'/'.join(sorted(places))} inputs)" for name, places in by_name.items())
+
+
+def _bytes(tensors: Sequence[torch.Tensor]) -> int:
+    return sum(x.numel() * x.element_size() for x in tensors)
+
+
+def _memory(outcome: Outcome) -> int:
+    outputs = _bytes(outcome.outputs["native"]) if "native" in outcome.outputs else 0
+    return _bytes(outcome.inputs) + outcome.state_bytes + max(outputs, outcome.peak_bytes)
+
+
+def _report(
+    problem: Problem,
+    findings: _Findings,
+    status: Literal["admitted", "degenerate", "invalid"],
+    reason: str,
+    seconds: float,
+) -> AuditReport:
+    first = findings.first
+    if first is None:
+        return AuditReport(problem_hash=problem.hash, status=status, reason=reason, seconds=seconds)
+    outputs = first.outputs["native"]
+    return AuditReport(
+        problem_hash=problem.hash,
+        status=status,
+        reason=reason,
+        accepted=findings.accepted,
+        accepted_elsewhere=findings.elsewhere,
+        mode="train" if findings.training else "eval",
+        oracle="float64" if findings.oracle == "float64" else "float32",
+        deciding=findings.deciding,
+        probing=findings.probing,
+        reduction_length=first.reduction_length,
+        integer_outputs=any(not y.is_floating_point() for y in outputs),
+        updates_buffers=tuple(sorted(first.buffers)),
+        mutates_inputs=first.mutates_inputs,
+        num_outputs=len(outputs),
+        input_bytes=_bytes(first.inputs),
+        output_bytes=_bytes(outputs),
+        state_bytes=first.state_bytes,
+        memory_bytes=_memory(first),
+        compulsory_bytes=sum(findings.needed) + _bytes(outputs) if findings.needed else 0,
+        notes=findings.notes,
+        seconds=seconds,
+    )

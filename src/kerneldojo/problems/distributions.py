@@ -1,0 +1,143 @@
+"""Other inputs for the same problem, made from its own ones.
+
+KernelBench draws nearly everything from [0, 1), where ReLU is the identity and means are known beforehand. A kernel
+must also be right for inputs that its author did not expect, but only for such as the problem means: integers stay
+integers, zeros stay zero, probabilities still sum to one, a symmetric matrix stays symmetric.
+
+`transform` is a pure function of the values, the distribution's name and a seed; the reference runner applies it in
+its own process to what `get_inputs` returned. Shapes, dtypes and strides are kept.
+
+* `signed`: tensors without negative values are centred on zero and doubled in width; decides like the problem's own.
+* `offset`: everything is shifted far from zero, where differences of large numbers lose digits.
+* `heavy`: every element is scaled by its own log-normal factor, so that a few dominate.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+DECIDING = ("own", "signed")
+"""Distributions in which every answer must be right."""
+PROBING = ("offset", "heavy")
+"""Distributions that refuse only non-finite or grossly wrong answers."""
+NAMES = DECIDING + PROBING
+
+OFFSET = 64.0
+"""Shift of `offset`, in standard deviations."""
+HEAVY_SPREAD = 1.5
+"""Standard deviation of the logarithm of the factors of `heavy`."""
+HEAVY_LIMIT = 100.0
+"""Largest factor of `heavy`; the smallest is its inverse."""
+FEW_VALUES = 8
+"""A tensor with at most so many distinct values is taken for labels or flags."""
+
+
+def transform(values: Any, name: str, seed: int) -> Any:
+    """Return `values` with every tensor in it redrawn in the distribution `name`; what cannot change is kept.
+
+    Args:
+        values: what `get_inputs` returned: tensors and scalars in nested lists, tuples and dictionaries.
+        name: one of `NAMES`.
+        seed: seed of whatever is drawn.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    if name not in NAMES:
+        raise ValueError(f"unknown distribution {name!r}: use one of {', '.join(NAMES)}")
+    generator = torch.Generator("cpu").manual_seed(seed)
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return transform_tensor(value, name, generator)
+        if isinstance(value, dict):
+            return {key: walk(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(walk(item) for item in value)
+        return value
+
+    return values if name == "own" else walk(values)
+
+
+def transform_tensor(own: torch.Tensor, name: str, generator: torch.Generator) -> torch.Tensor:
+    """Redraw one tensor; the very same object where its structure (or the distribution) asks for no change."""
+    base = _without_expansion(own)
+    if base is not own:
+        return transform_tensor(base, name, generator).expand(own.shape)
+    if name == "own" or is_structural(own) or (name == "signed" and bool((own < 0).any())):
+        return own
+    if name == "heavy" and _is_sorted(own):
+        return own
+    # Sums in float64, so that a large tensor's mean does not depend on the device that computes it.
+    wide = own.to(torch.float64 if own.dtype == torch.float64 else torch.float32)
+    mean, deviation = float(own.double().mean()), float(own.double().std())
+    if name == "signed":
+        changed = (wide - mean) * 2.0
+    elif name == "offset":
+        changed = wide + OFFSET * deviation
+    else:
+        changed = wide * _factors(own, generator).to(wide)
+    changed = torch.where(own == 0, torch.zeros_like(wide), changed)
+    result = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=own.device)
+    return result.copy_(changed)
+
+
+def changes(values: Any, name: str) -> bool:
+    """Whether `transform` would change anything in `values`."""
+    if isinstance(values, torch.Tensor):
+        values = _without_expansion(values)
+        if name == "own" or is_structural(values):
+            return False
+        if name == "signed":
+            return not bool((values < 0).any())
+        return name != "heavy" or not _is_sorted(values)
+    if isinstance(values, dict):
+        return any(changes(item, name) for item in values.values())
+    if isinstance(values, list | tuple):
+        return any(changes(item, name) for item in values)
+    return False
+
+
+def is_structural(x: torch.Tensor) -> bool:
+    """Whether the values of `x` mean something beyond their size: integers, flags, labels, probabilities, constants."""
+    if not x.is_floating_point() or x.numel() < 2:
+        return True
+    # A constant column tells more than a sample from one corner would; strided samples reach everywhere.
+    sample = x.flatten()[:: max(1, x.numel() // 4096)].float()
+    if not bool(torch.isfinite(sample).all()):
+        return True
+    if len(torch.unique(sample)) <= min(FEW_VALUES, x.numel() - 1):
+        return True
+    return _is_probability(x)
+
+
+def _without_expansion(x: torch.Tensor) -> torch.Tensor:
+    """Return the tensor that was expanded to `x`, with length 1 where the stride is 0; `x` itself if there is none."""
+    for dim in range(x.dim()):
+        if x.stride(dim) == 0 and x.shape[dim] > 1:
+            x = x.narrow(dim, 0, 1)
+    return x
+
+
+def _is_probability(x: torch.Tensor) -> bool:
+    if x.dim() == 0 or x.shape[-1] < 2 or bool((x < 0).any()):
+        return False
+    sums = x.float().sum(dim=-1)
+    return bool(((sums - 1.0).abs() < 1e-2).all())
+
+
+def _is_sorted(x: torch.Tensor) -> bool:
+    if x.dim() == 0 or x.shape[-1] < 3:
+        return False
+    return bool((x[..., 1:] >= x[..., :-1]).all()) or bool((x[..., 1:] <= x[..., :-1]).all())
+
+
+def _factors(own: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Draw positive factors of the shape of `own`; symmetric where `own` is."""
+    drawn = torch.randn(own.shape, generator=generator, device="cpu") * HEAVY_SPREAD
+    if own.dim() >= 2 and own.shape[-1] == own.shape[-2] and torch.equal(own, own.transpose(-1, -2)):
+        drawn = (drawn + drawn.transpose(-1, -2)) / math.sqrt(2.0)
+    return drawn.exp().clamp(1.0 / HEAVY_LIMIT, HEAVY_LIMIT)

@@ -1,0 +1,160 @@
+"""How many bytes of its inputs a problem cannot do without.
+
+The physical limit of a problem counts only what must be read, and must never accuse an honest kernel: so a byte is
+counted only on evidence that the output depends on it, at the grain in which memory is read (sectors of 32 bytes).
+
+Three steps, each cheaper than testing blocks one by one:
+1. one backward pass: a sector in which any element has a gradient other than zero is needed;
+2. one forward with everything else changed at once: no difference means that none of it is needed (the other
+   triangle of a matrix, tokens beyond a length);
+3. else a random sample of the rest, one sector changed at a time: the share that makes a difference, less three
+   standard errors' worth, is counted. This is how what a maximum or a comparison needs is found, and integers.
+
+Runs in the reference runner's process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+SECTOR_BYTES = 32
+SAMPLES = 24
+"""Sectors changed one at a time; if all make a difference, 1 - 3 / SAMPLES of the rest is counted."""
+STRENGTH = 1000.0
+"""Size of a change, in units of the tensor's largest value: it must show in a sum of millions."""
+
+Call = Callable[[list[torch.Tensor]], list[torch.Tensor]]
+
+
+def needed_bytes(call: Call, inputs: list[torch.Tensor], seed: int) -> list[int]:
+    """Return, for each input, a lower bound of the bytes on which the outputs depend.
+
+    Args:
+        call: runs the reference on tensors like `inputs` and returns its output tensors; must not change state that
+            later calls read.
+        inputs: the problem's input tensors; left as they are.
+        seed: seed of the sample.
+    """
+    with torch.no_grad():
+        before = _finite_copy(call([x.clone() for x in inputs]))
+        if not _equal(before, _finite_copy(call([x.clone() for x in inputs]))):
+            return [0] * len(inputs)  # not repeatable: no evidence of anything
+    gradients = _gradients(call, inputs)
+    generator = torch.Generator("cpu").manual_seed(seed)
+    return [_needed(call, inputs, place, before, gradients[place], generator) for place in range(len(inputs))]
+
+
+def _gradients(call: Call, inputs: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    """Return the gradient of a random weighting of the outputs; None where there is none to be had."""
+    leaves = [x.detach().clone().requires_grad_(x.is_floating_point()) for x in inputs]
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]
+    try:
+        with torch.enable_grad():
+            # A clone between leaf and call, so that a module which works in place may.
+            outputs = [y for y in call([leaf.clone() for leaf in leaves]) if y.requires_grad]
+            total = sum((y.float() * torch.rand_like(y, dtype=torch.float32)).nan_to_num().sum() for y in outputs)
+        if not isinstance(total, torch.Tensor) or not wanted:
+            return [None] * len(inputs)
+        found = iter(torch.autograd.grad(total, wanted, allow_unused=True))
+    except RuntimeError:  # not differentiable, or short of memory: the other steps do without
+        return [None] * len(inputs)
+    return [next(found) if leaf.requires_grad else None for leaf in leaves]
+
+
+def _needed(
+    call: Call,
+    inputs: list[torch.Tensor],
+    place: int,
+    before: list[torch.Tensor],
+    gradient: torch.Tensor | None,
+    generator: torch.Generator,
+) -> int:
+    own = inputs[place]
+    if own.numel() == 0:
+        return 0
+    per_sector = max(1, SECTOR_BYTES // own.element_size())
+    live = _sectors(_in_memory_order(gradient, own) != 0, per_sector) if gradient is not None else None
+    total = -(-own.numel() // per_sector)
+    proven = int(live.sum()) if live is not None else 0
+    rest = (~live).nonzero().flatten() if live is not None else torch.arange(total, device="cpu")
+
+    def matters(sectors: torch.Tensor) -> bool:
+        return any(
+            not _equal(before, _finite_copy(_call_changed(call, inputs, place, sectors, per_sector, sign, generator)))
+            for sign in (1.0, -1.0)
+        )
+
+    share = 0.0
+    with torch.no_grad():
+        if len(rest) and matters(rest):
+            order = torch.randint(0, len(rest), (min(SAMPLES, 4 * len(rest)),), generator=generator, device="cpu")
+            hits = sum(matters(rest[int(i)].reshape(1)) for i in order)
+            share = max(0.0, hits / len(order) - 3.0 / SAMPLES)
+    num_bytes = (proven + share * len(rest)) * per_sector * own.element_size()
+    return min(int(num_bytes), own.numel() * own.element_size())
+
+
+def _call_changed(
+    call: Call,
+    inputs: list[torch.Tensor],
+    place: int,
+    sectors: torch.Tensor,
+    per_sector: int,
+    sign: float,
+    generator: torch.Generator,
+) -> list[torch.Tensor]:
+    own = inputs[place]
+    copies = [x.clone() for x in inputs]
+    flat = _in_memory_order(own, own).clone()
+    positions = sectors.to(flat.device)[:, None] * per_sector + torch.arange(per_sector, device=flat.device)
+    positions = positions[positions < flat.numel()]
+    flat[positions] = _changed(flat, positions, sign, generator)
+    changed = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=own.device)
+    order = _order(own)
+    changed.permute(order).copy_(flat.view([own.shape[dim] for dim in order]))
+    copies[place] = changed
+    return call(copies)
+
+
+def _changed(flat: torch.Tensor, positions: torch.Tensor, sign: float, generator: torch.Generator) -> torch.Tensor:
+    """Return other values for `positions`; each is changed by its own amount, for many answers ignore a common one."""
+    values = flat[positions]
+    if flat.dtype == torch.bool:
+        return ~values
+    if flat.is_floating_point():
+        largest = float(flat.float().nan_to_num(0.0, 0.0, 0.0).abs().max()) or 1.0
+        limit = min(STRENGTH * largest, torch.finfo(flat.dtype).max / 4)
+        amount = 0.5 + torch.rand(len(values), generator=generator, device="cpu")
+        return (values.float() + sign * limit * amount.to(values.device)).to(flat.dtype)
+    # Integers may be places in a table: only values that occur are sure to be allowed.
+    if sign > 0:
+        return flat[torch.randint(0, len(flat), (len(values),), generator=generator, device="cpu").to(flat.device)]
+    low, high = flat.min(), flat.max()
+    return torch.where(values == low, high, low)
+
+
+def _order(x: torch.Tensor) -> list[int]:
+    return sorted(range(x.dim()), key=lambda dim: -x.stride(dim))
+
+
+def _in_memory_order(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Flatten `x` in the order in which the elements of `like` lie in memory."""
+    return x.permute(_order(like)).reshape(-1)
+
+
+def _sectors(live: torch.Tensor, per_sector: int) -> torch.Tensor:
+    padded = torch.nn.functional.pad(live, (0, -live.numel() % per_sector))
+    return padded.view(-1, per_sector).any(dim=1).cpu()
+
+
+def _finite_copy(outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [y.detach().clone() for y in outputs]
+
+
+def _equal(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
+    return all(
+        a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan()) if a.is_floating_point() else a == b).all())
+        for a, b in zip(left, right, strict=True)
+    )

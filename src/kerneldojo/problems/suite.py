@@ -1,0 +1,160 @@
+"""Suites of problems: our own katas, and KernelBench as a folder or as parquet.
+
+A specification names a suite, and optionally a level and a problem:
+
+    katas                               all katas
+    katas:2                             those of level 2
+    katas:1/softmax_rows                one of them
+    kernelbench:FOLDER                  folders level1, level2, ... of files N_Name.py (or parquet files)
+    kernelbench:FOLDER:1                one level
+    kernelbench:FOLDER:1/23             one problem, by its number or its whole name
+    kernelbench:FILE.parquet[:LEVEL]    the hub's format: columns code, level, name, problem_id
+
+Nothing that is loaded is executed; each source is only checked for its shape.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from kerneldojo.problems.source import ProblemError, Size, at_size, check_source
+from kerneldojo.schema import Problem
+
+KATAS = Path(__file__).parent / "katas"
+LEVELS = (1, 2, 3, 4)
+_SELECTION = re.compile(r"^(?P<rest>.*?)(?::(?P<level>\d+)(?:/(?P<name>[\w.\-]+))?)?$", re.DOTALL)
+
+
+def load_suite(spec: str | Iterable[str], size: Size = "full") -> list[Problem]:
+    """Load the problems that `spec` names, in order of level and name (of number, for KernelBench).
+
+    Args:
+        spec: one specification, or several, whose problems follow one another.
+        size: which size of a kata; other suites have one only.
+
+    Raises:
+        ProblemError: an unknown suite, level or name, a missing folder, or a source that is no problem.
+    """
+    if not isinstance(spec, str):
+        return [problem for one in spec for problem in load_suite(one, size)]
+    match = _SELECTION.match(spec.strip())
+    assert match is not None  # the pattern matches any text
+    rest, level, name = match["rest"], match["level"], match["name"]
+    if rest == "katas":
+        problems = load_katas(size)
+    elif rest.startswith("kernelbench:") and rest != "kernelbench:":
+        problems = load_kernelbench(Path(rest.removeprefix("kernelbench:")).expanduser())
+    else:
+        raise ProblemError(f"unknown suite {spec!r}: use katas[:LEVEL[/NAME]] or kernelbench:FOLDER[:LEVEL[/NUMBER]]")
+    chosen = [problem for problem in problems if level is None or problem.level == int(level)]
+    if name is not None:
+        chosen = [problem for problem in chosen if _is_called(problem, name)]
+    if not chosen:
+        raise ProblemError(f"{spec}: no such problem")
+    return chosen
+
+
+def problem_id(problem: Problem) -> str:
+    """Short name of a problem within its suite, for example `1/softmax_rows`."""
+    return f"{problem.level}/{problem.name}" if problem.level is not None else problem.name
+
+
+def problem_from_file(path: str | Path) -> Problem:
+    """Read one problem in KernelBench's format from a file.
+
+    Raises:
+        ProblemError: it cannot be read, or is no problem.
+    """
+    path = Path(path)
+    source = _read(path)
+    check_source(source, path.name)
+    return Problem(name=path.stem, source=source)
+
+
+def load_katas(size: Size) -> list[Problem]:
+    """Load all katas at one size, by level and name."""
+    problems: list[Problem] = []
+    for level in LEVELS:
+        for path in sorted((KATAS / f"level{level}").glob("*.py")):
+            kata = at_size(_read(path), size, path.name)
+            check_source(kata.source, path.name)
+            problems.append(
+                Problem(
+                    name=path.stem,
+                    source=kata.source,
+                    suite="katas",
+                    level=level,
+                    size=size,
+                    irreducible=kata.irreducible,
+                    notes=kata.summary,
+                )
+            )
+    return problems
+
+
+def load_kernelbench(place: Path) -> list[Problem]:
+    """Load KernelBench from a folder of levels, from a folder of parquet files, or from one such file.
+
+    Raises:
+        ProblemError: there is nothing of the kind at `place`, or a problem in it is malformed.
+    """
+    if place.is_file():
+        return _from_parquet(place)
+    if not place.is_dir():
+        raise ProblemError(f"{place}: no such file or folder")
+    folders = [(level, place / f"level{level}") for level in LEVELS if (place / f"level{level}").is_dir()]
+    if folders:
+        return [_from_file(path, level) for level, folder in folders for path in _numbered(folder)]
+    files = sorted(place.glob("*.parquet"))
+    if not files:
+        raise ProblemError(f"{place}: holds neither folders level1, level2, ... nor parquet files")
+    return [problem for path in files for problem in _from_parquet(path)]
+
+
+def _numbered(folder: Path) -> list[Path]:
+    return sorted(folder.glob("[0-9]*_*.py"), key=lambda path: (int(path.name.partition("_")[0]), path.name))
+
+
+def _from_file(path: Path, level: int) -> Problem:
+    source = _read(path)
+    check_source(source, f"level {level}, {path.name}")
+    return Problem(name=path.stem, source=source, suite="kernelbench", level=level)
+
+
+def _from_parquet(path: Path) -> list[Problem]:
+    if path.suffix != ".parquet":
+        raise ProblemError(f"{path}: not a parquet file")
+    try:
+        from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
+    except ImportError:
+        raise ProblemError(f"{path}: reading parquet needs the extra: pip install 'kerneldojo[data]'") from None
+    try:
+        columns = ("code", "level", "name", "problem_id")
+        rows: list[dict[str, object]] = parquet.read_table(path, columns=list(columns)).to_pylist()
+    except (OSError, ValueError, KeyError) as error:
+        raise ProblemError(f"{path}: {str(error).splitlines()[0]}") from None
+    problems: list[tuple[int, int, Problem]] = []
+    for row in rows:
+        code, level, name, number = (row.get(column) for column in columns)
+        if not (isinstance(code, str) and isinstance(level, int) and isinstance(name, str) and isinstance(number, int)):
+            raise ProblemError(f"{path}: a row lacks code, level, name or problem_id")
+        name = name if name.startswith(f"{number}_") else f"{number}_{name}"
+        check_source(code, f"level {level}, {name}")
+        problems.append((level, number, Problem(name=name, source=code, suite="kernelbench", level=level)))
+    return [problem for _, _, problem in sorted(problems, key=lambda entry: entry[:2])]
+
+
+def _is_called(problem: Problem, name: str) -> bool:
+    stem = name.removesuffix(".py")
+    return stem in (problem.name, problem.name.partition("_")[0] if problem.suite == "kernelbench" else problem.name)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ProblemError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ProblemError(f"{path}: not UTF-8 text") from None

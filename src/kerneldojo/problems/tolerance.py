@@ -1,0 +1,344 @@
+"""How close is close enough: a budget from the reference's own error, never a fixed one.
+
+An absolute tolerance of 1e-2 accepts zeros from a softmax, and refuses an honest product of large numbers. Here the
+reference is run twice more than needed: in float64 (the truth) and in the coarsest arithmetic that the problem accepts
+(TF32 products, for float32 problems, by default). The second run's distance from the first is the error that the
+problem's own arithmetic makes; a candidate may make a small multiple of it. For an element `i` of a row `r`
+
+    tolerance = 10 * sigma[r] + 4 * |accepted[i] - expected[i]| + floor[r] + few ulp of |expected[i]|
+
+where `sigma[r]` is the root mean square of the reference's error in that row (or the row's size times the median
+relative error, whichever is larger, so that a luckily exact row does not refuse everyone), and the floor is a few ulp
+of the row's rms plus `sqrt(K)` ulp for the longest sum `K`: two honest orders of summation differ by that much.
+
+Beside the largest error, the root mean square of all errors must stay below twice the reference's (plus a part of the
+floor). The largest of many errors says little about the arithmetic that made them, but their rms says it almost
+exactly: this is what tells a product in bfloat16 from one in TF32, whose errors are only 3 times smaller where the
+hardware truncates operands instead of rounding them (K = 4096 on an H200, relative to the rms: cuBLAS TF32 2.9e-4,
+Triton's `tl.dot` 7.8e-4, bfloat16 2.4e-3). On positive inputs truncation has a bias larger than the random error of
+bfloat16, so the two can be told apart only on signed ones.
+
+Integers and booleans must be equal. NaN and infinities must be of the same kind in the same places; where float64 and
+the native dtype disagree on that (an overflow in half precision), either is right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+SIGMAS = 10.0
+"""Allowed multiple of the rms error of the reference; the largest of 1e8 normal errors lies at 5.7."""
+ELEMENT_FACTOR = 4.0
+"""Allowed multiple of the reference's error at the element itself: ill-conditioned elements are so for everyone."""
+RMS_LIMIT = 2.0
+"""Largest root mean square of errors in units of `row_unit`; applies from `MIN_FOR_RMS` elements."""
+FLOOR_IN_UNIT = 1.0 / 6.0
+"""Part of the floor that goes into the unit: honest errors lie well within the floor, not at its edge."""
+MIN_FOR_RMS = 64
+ROW_ULP = 16.0
+ELEMENT_ULP = 8.0
+HALF_ROW_ULP = 0.5
+HALF_ELEMENT_ULP = 2.0
+WITHOUT_ORACLE = 4.0
+"""Factor on the floor where the truth itself is only float32."""
+MIN_ROW = 64
+"""A row is the fewest trailing dimensions that hold so many elements."""
+CHUNK = 1 << 22
+"""Elements looked at in one go, so that temporaries stay small beside the tensors."""
+
+PrecisionClass = Literal["ieee", "tf32", "below"]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How far each element of one output may be from the truth. Made by `make_budget`."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    exact: bool
+    """Whether values must be equal: integers and booleans."""
+    row_size: int
+    row_rms: torch.Tensor
+    """Root mean square of each row of the expected output, finite elements only."""
+    row_tolerance: torch.Tensor
+    """Absolute part of the tolerance, one value a row."""
+    row_unit: torch.Tensor
+    """What the rms of errors is measured in, one value a row: the reference's rms error plus a part of the floor."""
+    relative: float
+    """Part of the tolerance that is proportional to the element's own size."""
+    accepted: tuple[torch.Tensor, ...]
+    """The reference's outputs in the accepted precisions; the first is native."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison found; it holds places and distances, never a value."""
+
+    passed: bool
+    reason: Literal["", "dtype", "shape", "values", "non_finite", "precision"] = ""
+    """What is wrong: `precision` means that every element is within its tolerance, but errors are too large overall."""
+    max_error: float = 0.0
+    """Largest error in units of the tolerance, the scaled rms included: up to 1 passes. Infinite for a wrong kind."""
+    rms_error: float = 0.0
+    """Root mean square of errors in units of the reference's own: 1 is as exact as the reference, 2 the most."""
+    where: tuple[int, ...] | None = None
+    """Index of the worst element."""
+    off_by: float = 0.0
+    """Error of the worst element, in units of the rms of its row of the expected output."""
+    fraction_wrong: float = 0.0
+    """Share of the elements that are beyond their tolerance."""
+    box: tuple[tuple[int, int], ...] | None = None
+    """First and last index, in every dimension, between which all wrong elements lie."""
+    detail: str = ""
+    """For `dtype` and `shape`: what was expected and what came."""
+
+    def describe(self) -> str:
+        """One sentence for the candidate's author, without any secret value."""
+        if self.passed:
+            return f"within tolerance (largest error {self.max_error:.2g} of it)"
+        if self.reason in ("dtype", "shape"):
+            return f"wrong {self.reason}: {self.detail}"
+        if self.reason == "precision":
+            return (
+                f"every element is close, but errors are {self.max_error:.2g} times what the accepted precision makes "
+                "(rounding operands or sums too coarsely?)"
+            )
+        text = f"{100 * self.fraction_wrong:.3g} % of the elements are wrong"
+        if self.where is not None:
+            place = f"at {list(self.where)}"
+            if self.reason == "non_finite":
+                text += f"; the first, {place}, is NaN or infinite where it should not be, or the reverse"
+            else:
+                text += (
+                    f"; the worst, {place}, is off by {self.off_by:.2g} times the typical size of its row "
+                    f"({self.max_error:.2g} times the tolerance)"
+                )
+        if self.box is not None and self.fraction_wrong < 1:
+            text += "; all wrong ones lie within [" + ", ".join(f"{a}..{b}" for a, b in self.box) + "]"
+        return text
+
+
+def make_budget(
+    expected: torch.Tensor, native: torch.Tensor, accepted: torch.Tensor | None = None, *, reduction_length: int = 1
+) -> Budget:
+    """Settle the tolerance of one output.
+
+    Args:
+        expected: the truth, in float64 (or the native output, where no float64 run is possible).
+        native: the reference's output as the problem is written; settles shape and dtype.
+        accepted: its output in the coarsest accepted precision (TF32 products), or None to accept only the native.
+        reduction_length: most terms that the problem sums for one element.
+
+    Raises:
+        ValueError: shapes that do not match.
+    """
+    if expected.shape != native.shape or (accepted is not None and accepted.shape != native.shape):
+        raise ValueError("the outputs of the reference differ in shape between precisions")
+    runs = (native,) if accepted is None else (native, accepted)
+    row_size = _row_size(native.shape)
+    if native.numel() == 0 or not (native.is_floating_point() or native.is_complex()):
+        empty = torch.zeros(0, device=native.device)
+        return Budget(tuple(native.shape), native.dtype, True, row_size, empty, empty, empty, 0.0, runs)
+    rms: list[torch.Tensor] = []
+    sigma: list[torch.Tensor] = []
+    for truth, *others in _chunks(row_size, expected, *runs):
+        rms.append(_row_rms(truth))
+        sigma.append(torch.stack([_row_rms(other - truth) for other in others]).amax(dim=0))
+    row_rms, row_sigma = torch.cat(rms), torch.cat(sigma)
+    tolerance, unit, relative = _tolerances(row_rms, row_sigma, native.dtype, expected.dtype, reduction_length)
+    return Budget(tuple(native.shape), native.dtype, False, row_size, row_rms, tolerance, unit, relative, runs)
+
+
+def _tolerances(
+    row_rms: torch.Tensor,
+    row_sigma: torch.Tensor,
+    dtype: torch.dtype,
+    oracle: torch.dtype,
+    reduction_length: int,
+) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """Return tolerance and unit of every row, and the part of the tolerance that goes with the element."""
+    alive = row_rms > 0
+    typical = float((row_sigma[alive] / row_rms[alive]).median()) if bool(alive.any()) else 0.0
+    sigma = torch.maximum(row_sigma, typical * row_rms)
+    whole = float(row_rms.square().mean().sqrt()) if row_rms.numel() else 0.0
+    information = torch.finfo(dtype)
+    half = information.bits == 16
+    eps = information.eps
+    # Sums of half-precision values are kept in float32 by any sensible kernel.
+    eps_of_sums = torch.finfo(torch.float32).eps if half else eps
+    row_ulp, element_ulp = (HALF_ROW_ULP, HALF_ELEMENT_ULP) if half else (ROW_ULP, ELEMENT_ULP)
+    factor = 1.0 if oracle == torch.float64 else WITHOUT_ORACLE
+    floor = row_rms * (row_ulp * eps + 2.0 * math.sqrt(reduction_length) * eps_of_sums) + whole * eps_of_sums
+    floor = factor * floor + information.tiny
+    return SIGMAS * sigma + floor, sigma + FLOOR_IN_UNIT * floor, factor * element_ulp * eps
+
+
+def compare(expected: torch.Tensor, got: torch.Tensor, budget: Budget) -> Comparison:
+    """Compare one output with the truth.
+
+    Args:
+        expected: the tensor that `budget` was made for.
+        got: what came back; any strides.
+        budget: from `make_budget`.
+    """
+    if tuple(got.shape) != budget.shape:
+        return Comparison(
+            False, "shape", math.inf, detail=f"expected {list(budget.shape)}, got {list(got.shape)}", fraction_wrong=1.0
+        )
+    if got.dtype != budget.dtype:
+        detail = f"expected {_name(budget.dtype)}, got {_name(got.dtype)}"
+        return Comparison(False, "dtype", math.inf, detail=detail, fraction_wrong=1.0)
+    if got.numel() == 0:
+        return Comparison(True)
+    return _compare_exactly(expected, got) if budget.exact else _compare_closely(expected, got, budget)
+
+
+def _compare_exactly(expected: torch.Tensor, got: torch.Tensor) -> Comparison:
+    wrong = got != expected.to(got.dtype)
+    num_wrong = int(wrong.sum())
+    if not num_wrong:
+        return Comparison(True)
+    where = _unravel(int(wrong.flatten().to(torch.uint8).argmax()), got.shape)
+    share = num_wrong / got.numel()
+    return Comparison(False, "values", math.inf, math.inf, where, math.inf, share, _box(wrong))
+
+
+def _compare_closely(expected: torch.Tensor, got: torch.Tensor, budget: Budget) -> Comparison:
+    row = 0
+    squares, num_finite, num_wrong, num_broken = 0.0, 0, 0, 0
+    worst, worst_at, worst_difference, broken_at = -1.0, 0, 0.0, -1
+    marks: list[torch.Tensor] = []
+    for truth, answer, *runs in _chunks(budget.row_size, expected, got, *budget.accepted):
+        tolerance = budget.row_tolerance[row : row + len(truth), None]
+        unit = (
+            budget.row_unit[row : row + len(truth), None]
+            + FLOOR_IN_UNIT * budget.relative * truth.nan_to_num(0.0, 0.0, 0.0).abs()
+        )
+        difference, ratio, comparable, broken = _judge(truth, answer, runs, tolerance, budget.relative)
+        start = row * truth.shape[1]
+        row += len(truth)
+        marks.append((broken | (ratio > 1)).flatten())
+        num_wrong += int(marks[-1].sum())
+        if bool(broken.any()):
+            broken_at = broken_at if num_broken else start + int(broken.flatten().to(torch.uint8).argmax())
+            num_broken += int(broken.sum())
+        squares += float((difference / unit).square().sum())
+        num_finite += int(comparable.sum())
+        at = int(ratio.argmax())
+        if float(ratio.flatten()[at]) > worst:
+            worst, worst_at, worst_difference = (
+                float(ratio.flatten()[at]),
+                start + at,
+                float(difference.flatten()[at]),
+            )
+    rms = math.sqrt(squares / num_finite) if num_finite else 0.0
+    overall = rms / RMS_LIMIT if num_finite >= MIN_FOR_RMS else 0.0
+    scale = float(budget.row_rms[worst_at // max(1, got.numel() // len(budget.row_rms))])
+    share = num_wrong / got.numel()
+    shape = got.shape
+    if num_broken:
+        wrong = torch.cat(marks).reshape(_real_shape(got))
+        return Comparison(False, "non_finite", math.inf, rms, _unravel(broken_at, shape), math.inf, share, _box(wrong))
+    off_by = worst_difference / scale if scale else math.inf
+    where = _unravel(worst_at, shape)
+    if num_wrong:
+        wrong = torch.cat(marks).reshape(_real_shape(got))
+        return Comparison(False, "values", max(worst, overall), rms, where, off_by, share, _box(wrong))
+    if overall > 1:
+        return Comparison(False, "precision", overall, rms, where, off_by)
+    return Comparison(True, "", max(worst, overall), rms, where, off_by if worst > 0 else 0.0)
+
+
+def _judge(
+    truth: torch.Tensor, answer: torch.Tensor, runs: list[torch.Tensor], row_tolerance: torch.Tensor, relative: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return difference, its ratio to the tolerance, where these mean something, and where the kind is wrong."""
+    native = runs[0]
+    finite_truth, finite_native, finite_answer = truth.isfinite(), native.isfinite(), answer.isfinite()
+    target = torch.where(finite_truth, truth, native)
+    error = torch.stack([torch.nan_to_num(run - target, 0.0, 0.0, 0.0).abs() for run in runs]).amax(dim=0)
+    tolerance = row_tolerance + ELEMENT_FACTOR * error + relative * torch.nan_to_num(target, 0.0, 0.0, 0.0).abs()
+    comparable = finite_answer & (finite_truth | finite_native)
+    difference = torch.where(comparable, (answer - target).abs(), 0.0)
+    same_kind = (_same_kind(answer, truth) & ~finite_truth) | (_same_kind(answer, native) & ~finite_native)
+    return difference, difference / tolerance, comparable, ~comparable & ~same_kind
+
+
+def _same_kind(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a.isnan() & b.isnan()) | (a == b)
+
+
+def classify(
+    expected: Sequence[torch.Tensor],
+    got: Sequence[torch.Tensor],
+    native_budgets: Sequence[Budget],
+    accepted_budgets: Sequence[Budget],
+) -> PrecisionClass:
+    """Return the class of the arithmetic that made `got`: within the native budgets, the accepted ones, or neither."""
+
+    def all_pass(budgets: Sequence[Budget]) -> bool:
+        return all(compare(e, g, b).passed for e, g, b in zip(expected, got, budgets, strict=True))
+
+    if all_pass(native_budgets):
+        return "ieee"
+    return "tf32" if all_pass(accepted_budgets) else "below"
+
+
+def _chunks(row_size: int, *tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:
+    """Walk the tensors together, some rows at a time, in float64 and as a matrix of rows."""
+    flat = [(torch.view_as_real(t) if t.is_complex() else t).reshape(-1) for t in tensors]
+    width = row_size * (2 if tensors[0].is_complex() else 1)
+    rows = flat[0].numel() // width if width else 0
+    step = max(1, CHUNK // max(1, width))
+    for start in range(0, rows, step):
+        stop = min(rows, start + step)
+        yield [t[start * width : stop * width].view(stop - start, width).double() for t in flat]
+
+
+def _row_size(shape: torch.Size) -> int:
+    size = 1
+    for length in reversed(shape):
+        size *= length
+        if size >= MIN_ROW:
+            break
+    return size
+
+
+def _row_rms(rows: torch.Tensor) -> torch.Tensor:
+    """Root mean square of every row over its finite elements; 0 for a row without any."""
+    finite = rows.isfinite()
+    values = torch.where(finite, rows, 0.0)
+    return (values.square().sum(dim=1) / finite.sum(dim=1).clamp(min=1)).sqrt()
+
+
+def _box(wrong: torch.Tensor) -> tuple[tuple[int, int], ...]:
+    bounds: list[tuple[int, int]] = []
+    for dim in range(wrong.dim()):
+        others = [other for other in range(wrong.dim()) if other != dim]
+        hit = wrong.any(dim=others) if others else wrong
+        places = hit.nonzero().flatten()
+        bounds.append((int(places[0]), int(places[-1])))
+    return tuple(bounds)
+
+
+def _unravel(position: int, shape: torch.Size) -> tuple[int, ...]:
+    index: list[int] = []
+    total = math.prod(shape)
+    position = min(position, total - 1)
+    for length in reversed(shape):
+        index.append(position % length)
+        position //= length
+    return tuple(reversed(index))
+
+
+def _real_shape(got: torch.Tensor) -> tuple[int, ...]:
+    return (*got.shape, 2) if got.is_complex() else tuple(got.shape)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

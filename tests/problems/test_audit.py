@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from in_process import InProcess
+
+from kerneldojo.problems.audit import audit
+from kerneldojo.problems.report import AuditReport
+from kerneldojo.schema import Problem
+
+
+def _audit(forward: str, inputs: str = "torch.randn(32, 128)", init: str = "pass", **options) -> AuditReport:
+    source = f"""
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+    def forward(self, *xs):
+        x = xs[0]
+        return {forward}
+def get_inputs():
+    return [{inputs}]
+def get_init_inputs():
+    return []
+"""
+    return audit(Problem(name="test", source=source), InProcess(source), **options)
+
+
+def _names(report: AuditReport) -> set[str]:
+    return {answer.answer for answer in report.accepted}
+
+
+IMAGES = "torch.rand(4, 8, 12, 12)"
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "init", "answers"),
+    [
+        ("torch.relu(x)", "torch.rand(32, 128)", "pass", {"input 0"}),
+        ("F.leaky_relu(x)", "torch.rand(32, 128)", "pass", {"input 0"}),
+        ("torch.softmax(x, -1).sum(-1)", "torch.randn(32, 128)", "pass", {"a constant", "another seed's answer"}),
+        ("x.mean(-1) * 0.01 + 1", "torch.randn(32, 4096)", "pass", {"a constant", "the mean of other seeds"}),
+        (
+            "self.n(x).mean((2, 3)).var(1) * 1e-4 + 1",
+            IMAGES,
+            "self.n = nn.GroupNorm(2, 8)",
+            {"a constant", "other weights"},
+        ),
+        ("self.n(x).mean((1, 2, 3))", IMAGES, "self.n = nn.GroupNorm(2, 8, affine=False)", {"zeros"}),
+        (
+            "F.gelu(x.amax(1, keepdim=True) - x.amax(1, keepdim=True).mean(1, keepdim=True))",
+            "torch.randn(32, 128)",
+            "pass",
+            {"zeros", "a constant"},
+        ),
+        ("torch.clamp(self.l(x), min=50.0)", "torch.randn(32, 128)", "self.l = nn.Linear(128, 8)", {"a constant"}),
+        (
+            "self.l(x) * 0.0",
+            "torch.randn(32, 128)",
+            "self.l = nn.Linear(128, 8)",
+            {"zeros", "other weights", "another seed's answer"},
+        ),
+        ("xs[1] + 1e-4 * x", "torch.randn(32, 128), torch.randn(32, 128)", "pass", {"input 1"}),
+        ("x @ xs[1]", "torch.rand(32, 32768), torch.rand(32768, 32)", "pass", {"a constant", "another seed's answer"}),
+        (
+            "torch.sigmoid(self.l(x))",
+            "torch.randn(64, 64)",
+            "self.l = nn.Linear(64, 64); "
+            "nn.init.normal_(self.l.weight, std=1e-4); nn.init.normal_(self.l.bias, std=1e-4)",
+            {"other weights"},
+        ),
+        ("(x > 1e9)", "torch.randn(32, 128)", "pass", {"zeros", "a constant"}),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else None,
+)
+def test_degenerate_problems_are_named(forward, inputs, init, answers) -> None:
+    report = _audit(forward, inputs, init)
+    assert report.status == "degenerate"
+    assert answers <= _names(report), report.reason
+    for answer in answers:
+        assert answer in report.reason
+
+
+def test_the_identity_on_positive_inputs_is_refused_on_signed_ones() -> None:
+    report = _audit("torch.relu(x)", "torch.rand(32, 128)")
+    assert report.deciding == ("own", "signed")
+    assert {answer.distribution for answer in report.accepted} == {"own"}
+    assert _audit("torch.relu(x)", "torch.randn(32, 128)").admitted
+
+
+def test_a_wide_softmax_is_sound_here_though_zeros_pass_elsewhere() -> None:
+    report = _audit("torch.softmax(x, -1)", "torch.randn(4, 20000)")
+    assert report.admitted
+    assert "zeros" in {answer.answer for answer in report.accepted_elsewhere}
+
+
+def test_one_degenerate_output_of_two_is_only_noted() -> None:
+    report = _audit("(torch.tanh(x), torch.softmax(x, -1).sum(-1))")
+    assert report.admitted
+    assert {answer.output for answer in report.accepted} == {1}
+
+
+def test_dropout_is_judged_in_eval_and_noise_not_at_all() -> None:
+    report = _audit("F.dropout(x, 0.5, self.training) * 2")
+    assert (report.status, report.mode) == ("admitted", "eval")
+    report = _audit("x + torch.randn_like(x)")
+    assert report.status == "invalid"
+    assert "not repeatable" in report.reason
+
+
+@pytest.mark.parametrize(
+    ("forward", "message"),
+    [
+        ("x @ x", "RuntimeError"),
+        ("None", "no tensor"),
+        ("x.log()", "NaN"),
+        ("x[:0]", "no tensor"),
+        ("x.nonexistent", "AttributeError"),
+    ],
+)
+def test_failures_of_the_problem_are_data(forward, message) -> None:
+    report = _audit(forward)
+    assert report.status == "invalid"
+    assert message in report.reason
+
+
+def test_shape_that_depends_on_values_is_invalid() -> None:
+    report = _audit("x[x > 0]")
+    assert report.status == "invalid"
+    assert "shape" in report.reason
+
+
+def test_oracle_is_float32_where_float64_cannot_be() -> None:
+    assert _audit("torch.tanh(x.half().float())").oracle == "float64"
+    report = _audit("x * 2.0 + (x.view(torch.int32) & 1).float()")
+    assert report.oracle == "float32"
+    assert report.notes
+    report = _audit("torch.tanh(x)", memory_limit=60_000)
+    assert report.oracle == "float32"
+    report = _audit("torch.tanh(x)", memory_limit=10_000)
+    assert report.status == "invalid"
+
+
+def test_distributions_stay_where_the_reference_stays_finite() -> None:
+    assert _audit("torch.log(x + 1e-3)", "torch.rand(32, 128) + 0.1").deciding == ("own",)
+    assert "signed" in _audit("torch.tanh(x)", "torch.rand(32, 128)").deciding
+    report = _audit("torch.exp(x)")
+    assert report.deciding == ("own",)
+    assert "offset" not in report.probing or "heavy" not in report.probing
+
+
+def test_facts_for_the_judge() -> None:
+    report = _audit("self.n(x @ xs[1])", "torch.randn(32, 64), torch.randn(64, 48)", "self.n = nn.BatchNorm1d(48)")
+    assert report.admitted
+    assert report.reduction_length == 64
+    assert {"n.running_mean", "n.running_var"} <= set(report.updates_buffers)
+    assert report.input_bytes == 4 * (32 * 64 + 64 * 48)
+    assert report.compulsory_bytes == report.input_bytes + 4 * 32 * 48
+    assert report.memory_bytes >= report.input_bytes + report.output_bytes
+    assert _audit("x.argmax(-1)").integer_outputs
+    assert _audit("xs[0].mul_(2)").mutates_inputs
+
+
+def test_too_few_seeds_is_a_usage_error() -> None:
+    with pytest.raises(ValueError, match="3 seeds"):
+        _audit("torch.tanh(x)", seeds=2)
+
+
+def test_audit_is_deterministic() -> None:
+    first, second = (_audit("torch.tanh(x)").model_copy(update={"seconds": 0.0}) for _ in range(2))
+    assert first == second
+    assert torch.initial_seed() is not None

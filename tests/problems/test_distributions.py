@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kerneldojo.problems.distributions import NAMES, changes, transform
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    name=st.sampled_from(NAMES),
+    seed=st.integers(0, 99),
+    dtype=st.sampled_from([torch.float32, torch.float16, torch.bfloat16]),
+    kind=st.sampled_from(["plain", "transposed", "sliced", "expanded"]),
+)
+def test_shape_strides_and_type_are_kept_and_inputs_left_alone(name, seed, dtype, kind) -> None:
+    torch.manual_seed(seed)
+    base = torch.rand(24, 32).to(dtype)
+    x = {
+        "plain": base,
+        "transposed": base.t(),
+        "sliced": base[:, ::2],
+        "expanded": base[:, :1].expand(24, 7),
+    }[kind]
+    before = x.clone()
+    y = transform([x], name, seed)[0]
+    assert (y.shape, y.dtype) == (x.shape, x.dtype)
+    assert torch.equal(x, before)
+    if kind != "sliced":
+        assert y.stride() == x.stride()
+    again = transform([x], name, seed)[0]
+    assert torch.equal(y, again)
+    assert changes([x], name) == (not torch.equal(x, y))
+
+
+def test_signed_centres_what_is_positive_and_leaves_the_rest() -> None:
+    positive, signed = torch.rand(64, 64), torch.randn(64, 64)
+    new, same = transform((positive, signed), "signed", 0)
+    assert same is signed
+    assert abs(float(new.mean())) < 1e-4
+    assert float(new.min()) < -0.9
+    assert float(new.max()) < 1.1
+
+
+def test_structure_is_kept() -> None:
+    torch.manual_seed(0)
+    kept = {
+        "integers": torch.randint(0, 9, (64,)),
+        "flags": torch.rand(64, 64) < 0.5,
+        "labels": torch.randint(0, 2, (64, 64)).float() * 2 - 1,
+        "one hot": torch.nn.functional.one_hot(torch.randint(0, 30, (64,)), 30).float(),
+        "probabilities": torch.softmax(torch.randn(64, 30), -1),
+        "constant": torch.full((64, 64), 0.5),
+        "scalar": torch.tensor(3.0),
+    }
+    for name in NAMES:
+        for what, x in kept.items():
+            assert transform([x], name, 1)[0] is x, what
+    triangular = torch.rand(48, 48).tril()
+    symmetric = torch.rand(48, 48)
+    symmetric = symmetric + symmetric.t()
+    increasing = torch.rand(8, 64).cumsum(-1)
+    for name in NAMES:
+        t, s, i = transform([triangular, symmetric, increasing], name, 1)
+        assert torch.equal(t, t.tril())
+        assert torch.equal(s, s.t())
+        assert bool((i.diff(dim=-1) >= 0).all())
+
+
+def test_offset_and_heavy_are_what_they_say() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(128, 128)
+    assert float(transform([x], "offset", 0)[0].mean()) == pytest.approx(64, rel=0.05)
+    heavy = transform([x], "heavy", 0)[0]
+    assert torch.equal(heavy.sign(), x.sign())
+    assert float(heavy.abs().max() / heavy.abs().median()) > 4 * float(x.abs().max() / x.abs().median())
+
+
+def test_scalars_and_nesting_pass_through() -> None:
+    values = {"a": [torch.rand(32, 32), 3, None], "b": (0.5, "x")}
+    changed = transform(values, "signed", 0)
+    assert changed["b"] == values["b"]
+    assert changed["a"][1:] == [3, None]
+    with pytest.raises(ValueError, match="unknown distribution"):
+        transform(values, "odd", 0)

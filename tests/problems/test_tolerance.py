@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kerneldojo.problems.precision import tf32_emulation, to_tf32
+from kerneldojo.problems.tolerance import Budget, classify, compare, make_budget
+
+
+@pytest.fixture(scope="module")
+def product():
+    """A float32 product with K = 4096, in every arithmetic that matters."""
+    torch.manual_seed(0)
+    a, b = torch.randn(96, 4096), torch.randn(4096, 64)
+    with tf32_emulation():
+        truncated = a @ b
+    with tf32_emulation("nearest"):
+        nearest = a @ b
+    return {
+        "a": a,
+        "b": b,
+        "expected": a.double() @ b.double(),
+        "native": a @ b,
+        "truncated": truncated,
+        "nearest": nearest,
+        "bf16": a.bfloat16().float() @ b.bfloat16().float(),
+        "fp16": a.half().float() @ b.half().float(),
+        "split": sum(x @ y for x, y in zip(a.split(256, dim=1), b.split(256, dim=0), strict=True)),
+    }
+
+
+def _budgets(product) -> tuple[Budget, Budget]:
+    ieee = make_budget(product["expected"], product["native"], reduction_length=4096)
+    tf32 = make_budget(product["expected"], product["native"], product["truncated"], reduction_length=4096)
+    return ieee, tf32
+
+
+@pytest.mark.parametrize("answer", ["native", "truncated", "nearest", "split", "fp16"])
+def test_honest_products_pass(product, answer) -> None:
+    assert compare(product["expected"], product[answer], _budgets(product)[1]).passed
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected_class"),
+    [("native", "ieee"), ("split", "ieee"), ("truncated", "tf32"), ("nearest", "tf32"), ("bf16", "below")],
+)
+def test_class_of_arithmetic(product, answer, expected_class) -> None:
+    ieee, tf32 = _budgets(product)
+    assert classify([product["expected"]], [product[answer]], [ieee], [tf32]) == expected_class
+
+
+def test_trivial_answers_fail(product) -> None:
+    budget = _budgets(product)[1]
+    expected = product["expected"]
+    for answer in (torch.zeros_like(product["native"]), torch.full_like(product["native"], float(expected.mean()))):
+        assert not compare(expected, answer, budget).passed
+    assert not compare(expected, product["native"].roll(1, dims=0), budget).passed
+
+
+def test_one_wrong_element_is_found_and_placed(product) -> None:
+    got = product["native"].clone()
+    got[17, 3] += 1.0
+    found = compare(product["expected"], got, _budgets(product)[1])
+    assert not found.passed
+    assert found.reason == "values"
+    assert found.where == (17, 3)
+    assert found.box == ((17, 17), (3, 3))
+    assert found.fraction_wrong == pytest.approx(1 / got.numel())
+    assert found.off_by == pytest.approx(1 / 64, rel=0.3)
+    assert "[17, 3]" in found.describe()
+
+
+def test_description_holds_no_value(product) -> None:
+    got = torch.full_like(product["native"], 12345.678)
+    text = compare(product["expected"], got, _budgets(product)[1]).describe()
+    assert "12345" not in text
+    assert f"{float(product['expected'][0, 0]):.3f}" not in text
+
+
+def _rows(kind: str) -> torch.Tensor:
+    torch.manual_seed(1)
+    return {"randn": torch.randn(32, 3000), "rand": torch.rand(32, 3000), "offset": torch.randn(32, 3000) + 8}[kind]
+
+
+@pytest.mark.parametrize("kind", ["randn", "rand", "offset"])
+def test_other_orders_of_reduction_pass(kind) -> None:
+    x = _rows(kind)
+    # Sequential sum, as a simple loop does it.
+    total = torch.zeros(32)
+    for column in x.unbind(1):
+        total = total + column
+    assert compare(x.double().sum(1), total, make_budget(x.double().sum(1), x.sum(1), reduction_length=3000)).passed
+    # Softmax in one pass over blocks, with a running maximum.
+    maximum, norm = torch.full((32,), -math.inf), torch.zeros(32)
+    for block in x.split(128, dim=1):
+        new = torch.maximum(maximum, block.amax(1))
+        norm = norm * (maximum - new).exp() + (block - new[:, None]).exp().sum(1)
+        maximum = new
+    online = (x - maximum[:, None]).exp() / norm[:, None]
+    expected = torch.softmax(x.double(), -1)
+    assert compare(expected, online, make_budget(expected, torch.softmax(x, -1), reduction_length=3000)).passed
+    # Variance by Welford's recurrence.
+    mean, m2 = torch.zeros(32), torch.zeros(32)
+    for count, column in enumerate(x.unbind(1), start=1):
+        delta = column - mean
+        mean = mean + delta / count
+        m2 = m2 + delta * (column - mean)
+    expected = x.double().var(1)
+    assert compare(expected, m2 / 2999, make_budget(expected, x.var(1), reduction_length=3000)).passed
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_allows_its_own_rounding_and_little_more(dtype) -> None:
+    torch.manual_seed(2)
+    x = torch.randn(64, 512).to(dtype)
+    expected = torch.nn.functional.gelu(x.double())
+    native = torch.nn.functional.gelu(x)
+    budget = make_budget(expected, native)
+    assert compare(expected, torch.nn.functional.gelu(x.float()).to(dtype), budget).passed
+    coarse = torch.bfloat16 if dtype == torch.float16 else torch.float8_e4m3fn
+    assert not compare(expected, native.to(coarse).to(dtype), budget).passed
+
+
+def test_kinds_must_match_where_they_are_certain() -> None:
+    native = torch.randn(4, 64)
+    native[0, 0], native[1, 1], native[2, 2] = math.inf, -math.inf, math.nan
+    budget = make_budget(native.double(), native)
+    assert compare(native.double(), native.clone(), budget).passed
+    for place, value in (((0, 0), -math.inf), ((1, 1), 0.0), ((2, 2), 1.0), ((3, 3), math.nan), ((3, 3), math.inf)):
+        got = native.clone()
+        got[place] = value
+        found = compare(native.double(), got, budget)
+        assert found.reason == "non_finite"
+        assert found.where == place
+
+
+def test_an_overflow_of_the_native_type_may_be_avoided() -> None:
+    expected = torch.full((2, 64), 7e4, dtype=torch.float64)
+    expected[1] = 1.0
+    native = expected.half()
+    assert native.isinf().any()
+    budget = make_budget(expected, native)
+    assert compare(expected, native, budget).passed
+    assert not compare(expected, torch.ones(2, 64).half(), budget).passed
+    kept = torch.full((2, 64), 65504.0).half()
+    kept[1] = 1.0
+    assert not compare(expected, kept, budget).passed  # saturating is neither the truth nor what was written
+
+
+def test_integers_are_exact() -> None:
+    native = torch.arange(100)
+    budget = make_budget(native, native)
+    assert compare(native, native.clone(), budget).passed
+    got = native.clone()
+    got[42] += 1
+    found = compare(native, got, budget)
+    assert (found.reason, found.where) == ("values", (42,))
+
+
+def test_shape_and_type_are_told() -> None:
+    native = torch.randn(4, 8)
+    budget = make_budget(native.double(), native)
+    assert "expected [4, 8], got [8, 4]" in compare(native.double(), native.t(), budget).describe()
+    assert "expected float32, got float16" in compare(native.double(), native.half(), budget).describe()
+
+
+def test_rows_of_different_size_each_have_their_own_tolerance() -> None:
+    torch.manual_seed(3)
+    x = torch.randn(8, 256) * torch.logspace(-6, 3, 8)[:, None]
+    expected, native = x.double() * 3, x * 3
+    got = native.clone()
+    got[0] = 0
+    budget = make_budget(expected, native)
+    # The smallest row is 1e-9 of the largest: beyond float32's reach of the whole, so it may vanish; the next may not.
+    got[0] = native[0]
+    got[2] = 0
+    assert not compare(expected, got, budget).passed
+
+
+def test_empty_and_scalar_outputs() -> None:
+    empty = torch.empty(0, 5)
+    assert compare(empty.double(), empty, make_budget(empty.double(), empty)).passed
+    scalar = torch.tensor(3.25)
+    budget = make_budget(scalar.double(), scalar)
+    assert compare(scalar.double(), scalar, budget).passed
+    assert not compare(scalar.double(), torch.tensor(3.2501), budget).passed
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    exponent=st.integers(-12, 12),
+    seed=st.integers(0, 1000),
+)
+def test_scaling_by_a_power_of_two_changes_nothing(shape, exponent, seed) -> None:
+    torch.manual_seed(seed)
+    truth = torch.randn(shape, dtype=torch.float64)
+    native, got = truth.float(), truth.float() * (1 + 1e-6 * torch.randn(shape))
+    scale = 2.0**exponent
+    plain = compare(truth, got, make_budget(truth, native))
+    scaled = compare(truth * scale, got * scale, make_budget(truth * scale, native * scale))
+    assert plain.passed == scaled.passed
+    assert plain.max_error == pytest.approx(scaled.max_error, rel=1e-3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 1000), factor=st.floats(1.1, 100.0))
+def test_larger_errors_are_never_better(seed, factor) -> None:
+    torch.manual_seed(seed)
+    truth = torch.randn(8, 96, dtype=torch.float64)
+    native, noise = truth.float(), torch.randn(8, 96) * 1e-6
+    budget = make_budget(truth, native)
+    near, far = compare(truth, native + noise, budget), compare(truth, native + noise * factor, budget)
+    assert far.max_error >= near.max_error
+    assert near.passed or not far.passed
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_tf32_is_idempotent_close_and_never_larger_when_truncated(value) -> None:
+    x = torch.tensor([value])
+    for rounding, bound in (("nearest", 2.0**-11), ("truncate", 2.0**-10)):
+        cut = to_tf32(x, rounding)
+        assert torch.equal(to_tf32(cut, rounding), cut)
+        if bool(cut.isfinite()) and abs(value) > 1e-37:
+            assert abs(float(cut) - value) <= bound * abs(value)
+    assert abs(float(to_tf32(x))) <= abs(value)
