@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from sandboxed import BARE, HOST, IS_ROOT, as_ordinary_user, has, inside, only, start
 
-from kerneldojo.contestant.sandbox import Features, Limits
+from kerneldojo.contestant.sandbox import Features, Limits, SandboxError
 
 USR = (Path("/usr"),)
 MIB = 1 << 20
@@ -96,7 +96,8 @@ def test_file_descriptor_tells_the_end(scratch: Path) -> None:
 
 def _leave_session(trace: Trace) -> None:
     """A grandchild in a session of its own that ignores what can be ignored."""
-    if os.fork() == 0:
+    child = os.fork()
+    if child == 0:
         os.setsid()
         if os.fork() == 0:
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -105,6 +106,7 @@ def _leave_session(trace: Trace) -> None:
             while True:
                 time.sleep(60)
         os._exit(0)
+    os.waitpid(child, 0)
     os.read(trace.reading, 1)
 
 
@@ -148,8 +150,9 @@ def test_deadline(scratch: Path, room: Features) -> None:
     assert ended.wall_seconds >= 0.2
 
 
-@every_room
+@pytest.mark.parametrize("room", [room for room in ROOMS if room.id != "bare"])
 def test_fork_bomb(scratch: Path, room: Features) -> None:
+    """Not in a bare room as root: where nothing of the kernel's counts or kills at once, a bomb outruns any sweep."""
     trace = Trace()
 
     def bomb() -> None:
@@ -354,6 +357,28 @@ def test_kill_after_it_ended_by_itself(scratch: Path, room: Features) -> None:
     assert select.select([contained], [], [], 60)[0]
     assert contained.kill().cause == "deadline"
     assert trace.all_gone()
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if room.id not in ("bare", "own_uid")])
+def test_a_lost_keeper_is_our_fault_and_leaves_nothing(scratch: Path, room: Features) -> None:
+    trace = Trace()
+
+    def main() -> None:
+        _leave_session(trace)
+        os.write(trace.writing, b"!")
+        time.sleep(60)
+
+    keep = (trace.reading, trace.writing)
+    contained = start(main, scratch, room, keep_fds=keep, readable=USR)
+    trace.let_go()
+    os.read(trace.reading, 1)
+    os.kill(contained.keeper, signal.SIGKILL)
+    with pytest.raises(SandboxError):
+        contained.result()
+    while os.read(trace.reading, 4096):  # blocks until every writer is gone
+        pass
+    os.close(trace.reading)
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/dojo-{contained.keeper}"))
 
 
 def test_contestants_side_by_side_are_apart(scratch: Path) -> None:

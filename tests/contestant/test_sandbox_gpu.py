@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandboxed import HOST, as_ordinary_user, inside
+from sandboxed import HOST, as_ordinary_user, inside, only
 
 from kerneldojo.contestant.sandbox import Features, Limits, toolchain
 
@@ -63,7 +63,11 @@ def _use_gpu() -> list[float]:
     return [float(y.sum()), float(product[0, 0]), context - started, time.perf_counter() - context]
 
 
-@pytest.mark.parametrize("room", [HOST, WITHOUT_MOUNTS], ids=["all", "without mounts"])
+@pytest.mark.parametrize(
+    "room",
+    [HOST, WITHOUT_MOUNTS, only("landlock_abi", "own_uid", "seccomp"), only("pid_namespace", "mount_namespace")],
+    ids=["all", "without mounts", "without namespaces", "without fresh proc"],
+)
 def test_torch_and_triton_use_the_gpu(scratch: Path, room: Features) -> None:
     outcome = inside(_use_gpu, scratch, room, device_nodes=NODES, gpu=True, readable=toolchain(gpu=True), limits=LIMITS)
     print(outcome)

@@ -50,3 +50,14 @@ def test_values_are_loaded_by_name() -> None:
     module, source = Block(), built(5)
     weights.load(module, list(source.values()), list(source))
     assert all(torch.equal(tensor, source[name]) for name, tensor in weights.state(module).items())
+
+
+def test_constants_set_by_hand_are_drawn_too() -> None:
+    module = nn.Module()
+    module.gain = nn.Parameter(torch.ones(8))
+    module.mixed = nn.Parameter(torch.arange(8.0))
+    module.register_buffer("mask", torch.ones(8))
+    weights.redraw_constants(module)
+    assert len(module.gain.unique()) == 8
+    assert torch.equal(module.mixed, torch.arange(8.0))
+    assert torch.equal(module.mask, torch.ones(8))

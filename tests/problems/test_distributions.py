@@ -85,3 +85,11 @@ def test_scalars_and_nesting_pass_through() -> None:
     assert changed["a"][1:] == [3, None]
     with pytest.raises(ValueError, match="unknown distribution"):
         transform(values, "odd", 0)
+
+
+def test_scaled_leaves_the_range_of_half_precision_exactly() -> None:
+    x, index = torch.randn(64), torch.arange(64)
+    changed = transform([x, index], "scaled", 0)
+    assert torch.equal(changed[0] / 2.0**18, x)
+    assert not bool(changed[0].half().isfinite().all())
+    assert changed[1] is index

@@ -130,7 +130,19 @@ class HostPlatform:
 
 
 class InterpretPlatform(HostPlatform):
-    """Kernels run under Triton's interpreter, and every launch and library operation is counted."""
+    """Kernels run under Triton's interpreter, and every launch and library operation is counted.
+
+    Args:
+        arena_fds: the arena's descriptor.
+        gpu_name: the GPU that hosted code believes to run on, as `devices.specs` names it.
+    """
+
+    def __init__(self, arena_fds: list[int], gpu_name: str) -> None:
+        from kerneldojo.devices import interpreter
+        from kerneldojo.devices.specs import gpu
+
+        super().__init__(arena_fds)
+        interpreter.use_gpu(gpu(gpu_name))
 
     @contextmanager
     def called(self, *, silenced: bool) -> Generator[Record]:
@@ -182,7 +194,7 @@ class CompilePlatform(HostPlatform):
 def open_platform(flavour: str, arena_fds: list[int], device: str) -> Platform:
     """The platform of a fork server's flavour."""
     if flavour == "interpret":
-        return InterpretPlatform(arena_fds)
+        return InterpretPlatform(arena_fds, device)
     if flavour == "compile":
         return CompilePlatform(arena_fds)
     from kerneldojo.devices.cuda.platform import CudaPlatform

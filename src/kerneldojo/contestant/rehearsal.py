@@ -40,7 +40,7 @@ def rehearse() -> None:
     """Load, construct and call a small module in every way that a runner offers."""
     arena = HostArena.create(1 << 22)
     with tempfile.TemporaryDirectory(prefix="dojo-") as folder:
-        runner = Runner(InterpretPlatform([arena.fd]), Path(folder))
+        runner = Runner(InterpretPlatform([arena.fd], "h100"), Path(folder))
         room = {"number": 0, "start": 1 << 21, "stop": 1 << 22}
 
         def act(op: str, **fields: object) -> dict[str, object]:

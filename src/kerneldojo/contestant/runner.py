@@ -164,8 +164,8 @@ class Runner:
             self._held[command["hold"]] = outputs
         try:
             answer = self._place_outputs(outputs, command)
-        except tree.BadTree:
-            return {"fake_type": type(outputs).__name__}
+        except tree.BadTree as error:
+            return {"untold": str(error)}
         return {**answer, "work": record.work, "specializations": record.specializations, "elapsed": elapsed}
 
     def do_recall(self, command: dict[str, Any]) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def _scalar(value: Any) -> Node:
         return {"value": value} if math.isfinite(value) else {"float": repr(value)}
     if isinstance(value, torch.dtype):
         return {"dtype": str(value).removeprefix("torch.")}
-    raise BadTree(f"a value of type {type(value).__name__} cannot be passed on")
+    raise BadTree("it holds something that is neither a tensor nor a number, text, list, tuple or dictionary")
 
 
 def decode(node: Any, view: Callable[[Slot], torch.Tensor]) -> Any:

@@ -20,8 +20,8 @@ class Answer:
 
     outputs: list[torch.Tensor]
     kinds: list[dict[str, Any]]
-    fake_type: str | None
-    """Type of a result that is no tensor at all, if one was returned."""
+    untold: str | None
+    """Why the result could not be described at all, if so."""
     work: list[dict[str, Any]]
     specializations: list[dict[str, Any]]
     elapsed: float
@@ -146,8 +146,8 @@ class Contestant:
             raise of_candidate(end, stage) from None
 
     def _read(self, answer: dict[str, Any], stage: str) -> Answer:
-        if "fake_type" in answer:
-            return Answer([], [], str(answer["fake_type"])[:80], [], [], 0.0)
+        if "untold" in answer:
+            return Answer([], [], str(answer["untold"])[:120], [], [], 0.0)
         try:
             outputs = tree.tensors(self.hosted.take(answer.get("outputs")))
         except HostedEnd as end:
@@ -156,7 +156,7 @@ class Contestant:
         return Answer(
             outputs=outputs,
             kinds=kinds if isinstance(kinds, list) else [],
-            fake_type=None,
+            untold=None,
             work=_dicts(answer.get("work")),
             specializations=_dicts(answer.get("specializations")),
             elapsed=float(answer.get("elapsed") or 0.0),

@@ -10,7 +10,7 @@ import contextlib
 import random
 from typing import Any
 
-from kerneldojo.devices import Device
+from kerneldojo.devices import DEFAULT_MODEL, Device
 from kerneldojo.devices.specs import gpu
 from kerneldojo.judging import pricing
 from kerneldojo.judging.audits import Auditor
@@ -48,9 +48,9 @@ class HostBench:
         self.interpreting.close()
         self.compiling.close()
 
-    def reference(self, problem: Problem, protocol: Protocol) -> Reference:
-        """A reference runner with the problem loaded."""
-        session = Session(self.interpreting, host_arena(ARENA_BYTES), request(protocol, "cpu"))
+    def reference(self, problem: Problem, protocol: Protocol, model: str = DEFAULT_MODEL) -> Reference:
+        """A reference runner with the problem loaded, on the model of GPU that it is to believe in."""
+        session = Session(self.interpreting, host_arena(ARENA_BYTES), request(protocol, model))
         reference = Reference(session, problem, REFERENCE_SECONDS)
         try:
             reference.load()
@@ -59,9 +59,9 @@ class HostBench:
             raise
         return reference
 
-    def contestant(self, candidate: Candidate, protocol: Protocol) -> Contestant:
+    def contestant(self, candidate: Candidate, protocol: Protocol, model: str = DEFAULT_MODEL) -> Contestant:
         """A fresh contestant; nothing of the candidate has run in it yet."""
-        session = Session(self.interpreting, host_arena(ARENA_BYTES), request(protocol, "cpu"))
+        session = Session(self.interpreting, host_arena(ARENA_BYTES), request(protocol, model))
         return Contestant(session, candidate, protocol.timeout)
 
 
@@ -70,7 +70,7 @@ class TargetBuild:
 
     def __init__(self, server: ForkServer, candidate: Candidate, protocol: Protocol, device: Device) -> None:
         self._device = device
-        self._session = Session(server, host_arena(1 << 20), request(protocol, "cpu"))
+        self._session = Session(server, host_arena(1 << 20), request(protocol, device.model))
         self._contestant = Contestant(self._session, candidate, protocol.timeout)
         self.is_posted = False
 
@@ -107,12 +107,12 @@ def judge_on_host(bench: HostBench, auditor: Auditor, device: Device, language: 
     bench.start()
     with contextlib.ExitStack() as stack:
         with findings.stage("reference"):
-            reference = bench.reference(findings.problem, protocol)
+            reference = bench.reference(findings.problem, protocol, device.model)
             stack.callback(reference.hosted.session.close)
         with findings.stage("audit"):
             conduct = auditor.conduct(findings, reference)
         with findings.stage("build"):
-            contestant = bench.contestant(findings.candidate, protocol)
+            contestant = bench.contestant(findings.candidate, protocol, device.model)
             stack.callback(contestant.hosted.session.close)
             contestant.load(max(protocol.load_timeout, language.build_seconds))
             contestant.hosted.session.wait_started()

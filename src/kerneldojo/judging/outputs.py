@@ -75,8 +75,8 @@ def _compare(
 
 def _check_kinds(answer: Answer, expected: Expected) -> None:
     wanted = expected.outputs["native"]
-    if answer.fake_type is not None:
-        raise Ruling(Status.INCORRECT, f"forward returned an object of type {answer.fake_type}, not tensors")
+    if answer.untold is not None:
+        raise Ruling(Status.INCORRECT, f"forward did not return tensors: {answer.untold}")
     for kind in answer.kinds:
         if kind.get("fake"):
             raise exploit("lazy_tensor", "an output is not a plain tensor with a memory of its own")

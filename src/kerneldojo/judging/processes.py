@@ -118,6 +118,7 @@ class ForkServer:
             "LANG": "C.UTF-8",
             "HOME": "/nonexistent",
             "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
             **({"TRITON_INTERPRET": "1"} if self.flavour == "interpret" else {}),
             **self._environment,

@@ -273,7 +273,7 @@ def _check(match: Match, witness: Witness, values: Any) -> None:
     answer = Answer(
         outputs=witness.outputs,
         kinds=[{} for _ in witness.outputs],
-        fake_type=None,
+        untold=None,
         work=[],
         specializations=[],
         elapsed=0.0,

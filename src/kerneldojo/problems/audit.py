@@ -13,6 +13,7 @@ and the traffic that no kernel can avoid.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -174,10 +175,24 @@ def _settle_distributions(findings: _Findings, reference: Reference, seed: int) 
             continue
         if not _as_finite(own.outputs["native"], outcome.outputs["native"]):
             continue
+        if name == "scaled" and not _scales_along(own.outputs["native"], outcome.outputs["native"]):
+            continue
         if name in distributions.DECIDING:
             findings.deciding += (name,)
         else:
             findings.probing += (name,)
+
+
+def _scales_along(own: Sequence[torch.Tensor], scaled: Sequence[torch.Tensor]) -> bool:
+    """Whether inputs times s give outputs times s, s squared or so on: the problem is homogeneous at large scale."""
+    for before, after in zip(own, scaled, strict=True):
+        small, large = before.double().square().mean().sqrt(), after.double().square().mean().sqrt()
+        if not before.is_floating_point() or not float(small) or not float(large):
+            return False
+        degree = math.log2(float(large) / float(small)) / distributions.SCALE_BITS
+        if not (0.9 < degree < 4.1 and abs(degree - round(degree)) < 0.1):
+            return False
+    return True
 
 
 def _try_answers(findings: _Findings, reference: Reference, precision: str, seed: int, seeds: int) -> None:

@@ -10,6 +10,8 @@ its own process to what `get_inputs` returned. Shapes, dtypes and strides are ke
 * `signed`: tensors without negative values are centred on zero and doubled in width; decides like the problem's own.
 * `offset`: everything is shifted far from zero, where differences of large numbers lose digits.
 * `heavy`: every element is scaled by its own log-normal factor, so that a few dominate.
+* `scaled`: float32 tensors are multiplied by a power of two beyond the range of float16, which has TF32's precision
+  and would otherwise pass for it. Only for problems whose outputs scale along (`audit` finds out which do).
 """
 
 from __future__ import annotations
@@ -21,12 +23,14 @@ import torch
 
 DECIDING = ("own", "signed")
 """Distributions in which every answer must be right."""
-PROBING = ("offset", "heavy")
+PROBING = ("offset", "heavy", "scaled")
 """Distributions that refuse only non-finite or grossly wrong answers."""
 NAMES = DECIDING + PROBING
 
 OFFSET = 64.0
 """Shift of `offset`, in standard deviations."""
+SCALE_BITS = 18
+"""`scaled` multiplies by two to this power: float16 ends at 2^16."""
 HEAVY_SPREAD = 1.5
 """Standard deviation of the logarithm of the factors of `heavy`."""
 HEAVY_LIMIT = 100.0
@@ -71,6 +75,8 @@ def transform_tensor(own: torch.Tensor, name: str, generator: torch.Generator) -
         return own
     if name == "heavy" and _is_sorted(own):
         return own
+    if name == "scaled":
+        return own * 2.0**SCALE_BITS if own.dtype == torch.float32 else own
     # Sums in float64, so that a large tensor's mean does not depend on the device that computes it.
     wide = own.to(torch.float64 if own.dtype == torch.float64 else torch.float32)
     mean, deviation = float(own.double().mean()), float(own.double().std())
@@ -93,6 +99,8 @@ def changes(values: Any, name: str) -> bool:
             return False
         if name == "signed":
             return not bool((values < 0).any())
+        if name == "scaled":
+            return values.dtype == torch.float32
         return name != "heavy" or not _is_sorted(values)
     if isinstance(values, dict):
         return any(changes(item, name) for item in values.values())

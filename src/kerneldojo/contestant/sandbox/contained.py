@@ -1,0 +1,151 @@
+"""Start a contestant, and the handle by which its owner holds it.
+
+    fork server ── keeper ──[ PID namespace: first process ── contestant ── whatever it starts ]
+
+`launch` is called in the fork server: one thread, everything imported, nothing secret in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kerneldojo.contestant.sandbox import processes
+from kerneldojo.contestant.sandbox.features import Features
+from kerneldojo.contestant.sandbox.keeper import keep
+from kerneldojo.contestant.sandbox.policy import Ended, Policy, SandboxError
+
+_LARGEST_MESSAGE = 4 << 20
+
+
+def launch(main: Callable[[], None], policy: Policy, features: Features) -> Contained:
+    """Fork a contestant that locks itself in and then calls `main`.
+
+    Returns once it is locked in. `main` runs in a fork of this process with all descriptors closed but
+    `policy.keep_fds`, stdin at /dev/null, stdout and stderr captured; it ends with status 0 when `main` returns and 1
+    when it raises.
+
+    Args:
+        main: what to run; the first thing that may touch candidate code.
+        policy: its world.
+        features: what to use of the host, from `probe`.
+
+    Raises:
+        SandboxError: a measure that the features promise could not be taken. Nothing is left running.
+    """
+    events, keepers_events = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    control, keepers_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in (events, keepers_events):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LARGEST_MESSAGE)
+    keeper = os.fork()
+    if keeper == 0:
+        keep(main, policy, features, keepers_events, keepers_control)
+    keepers_events.close()
+    keepers_control.close()
+    return Contained(keeper, events, control)
+
+
+class Contained:
+    """One running contestant. Made by `launch`; wait for `fileno`, then ask for `result`."""
+
+    def __init__(self, keeper: int, events: socket.socket, control: socket.socket) -> None:
+        self._events, self._control = events, control
+        self.keeper = keeper
+        """Process id of its keeper."""
+        self._ended: Ended | None = None
+        self._groups: list[Path] = []
+        ready = self._receive("ready")
+        self._groups = [Path(folder) for folder in ready["groups"]]
+        self.pid: int | None = ready["pid"]
+        """Process id of the contestant as we see it; None if it ended before the keeper looked."""
+        self.measures: tuple[str, ...] = tuple(ready["measures"])
+        """What isolation holds."""
+
+    def fileno(self) -> int:
+        """A descriptor that becomes readable when it has ended; for `select` and the like."""
+        return self._events.fileno()
+
+    def result(self) -> Ended:
+        """How it ended; waits for that. Afterwards none of its processes exists.
+
+        Raises:
+            SandboxError: its keeper failed.
+        """
+        if self._ended is None:
+            ended = self._receive("ended")
+            ended["measures"] = tuple(ended["measures"])
+            self._ended = Ended(**ended)
+            os.waitpid(self.keeper, 0)
+            self._events.close()
+            self._control.close()
+        return self._ended
+
+    def kill(self) -> Ended:
+        """End it and all below it now. Returns when nothing is left."""
+        self.ask_to_end()
+        return self.result()
+
+    def ask_to_end(self) -> None:
+        """The same without waiting: `fileno` becomes readable when nothing is left."""
+        if self._ended is None:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                self._control.send(b"kill")
+
+    def freeze(self) -> bool:
+        """Stop all of its processes; returns when they are. False if it has ended."""
+        return self._request(b"freeze") is not None
+
+    def thaw(self) -> bool:
+        """Let them go on. False if it has ended."""
+        return self._request(b"thaw") is not None
+
+    def memory_bytes(self) -> int:
+        """Host memory in use by all of its processes, in bytes; 0 if it has ended."""
+        return int(self._request(b"memory") or 0)
+
+    def _request(self, what: bytes) -> bytes | None:
+        if self._ended is not None:
+            return None
+        try:
+            self._control.send(what)
+            return self._control.recv(64) or None
+        except (BrokenPipeError, ConnectionResetError):
+            return None
+
+    def _receive(self, kind: str) -> dict[str, Any]:
+        try:
+            message = json.loads(self._events.recv(_LARGEST_MESSAGE) or b"{}")
+        except ConnectionResetError:
+            message = {}
+        if kind not in message:
+            self._bury_keeper()
+            raise SandboxError(message.get("fault", "the keeper died"))
+        return message[kind]
+
+    def _bury_keeper(self) -> None:
+        """It failed, or someone killed it: its contestant dies with it (PR_SET_PDEATHSIG), then what is in its groups.
+
+        Without a PID namespace and without groups, what left its parents may survive this one accident.
+        """
+        self._events.close()
+        self._control.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.keeper, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.keeper, 0)
+        until = time.monotonic() + 2
+        while any(folder.exists() for folder in self._groups) and time.monotonic() < until:
+            for folder in self._groups:
+                with contextlib.suppress(OSError):
+                    processes.send(map(int, (folder / "cgroup.procs").read_text().split()), signal.SIGKILL)
+                    if (folder / "freezer.state").exists():
+                        (folder / "freezer.state").write_text("THAWED")
+                    folder.rmdir()
+            time.sleep(0.005)

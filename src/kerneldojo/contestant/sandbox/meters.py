@@ -1,0 +1,81 @@
+"""What the keeper reads at every tick: memory, processes, scratch folder.
+
+Where a control group holds a limit the kernel does the work and there is one file to look at. Elsewhere the tree of
+processes is walked, cheaply first: the exact share of each page is only asked for when the upper bound is too high.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from kerneldojo.contestant.sandbox import processes
+from kerneldojo.contestant.sandbox.cgroups import Group
+from kerneldojo.contestant.sandbox.enclosure import Plan
+from kerneldojo.contestant.sandbox.policy import Cause
+
+_SCRATCH_SHARE = 10
+"""The scratch folder is measured at most this fraction of the time, one in so many."""
+
+
+class Meters:
+    """Limits of one contestant; made in the keeper before it forks."""
+
+    def __init__(self, plan: Plan, group: Group | None) -> None:
+        self._plan, self._group, self._limits = plan, group, plan.policy.limits
+        self._next_scratch = 0.0
+        self._scratch = plan.policy.scratch
+        self._device = self._scratch.stat().st_dev
+        self._given = {(s.st_dev, s.st_ino) for s in map(os.fstat, plan.policy.keep_fds)}
+        self.peak_bytes = 0
+
+    def exceeded(self) -> Cause | None:
+        """The limit that does not hold now, if any."""
+        if self._memory_exceeded():
+            return "memory"
+        if not (self._group and self._group.limits_processes) and not self._plan.counts_processes_by_user:
+            alive = sum(map(processes.is_alive, processes.descendants(os.getpid())))
+            if alive > self._limits.num_processes + 1:
+                return "processes"
+        now = time.monotonic()
+        if now >= self._next_scratch:
+            too_much = self._scratch_exceeded()
+            self._next_scratch = time.monotonic() + max(0.05, _SCRATCH_SHARE * (time.monotonic() - now))
+            if too_much:
+                return "scratch"
+        return None
+
+    def memory_bytes(self) -> int:
+        """Memory in use by the contestant and all below it, in bytes."""
+        charged = self._group.memory_bytes() if self._group else None
+        return self._proportional(processes.descendants(os.getpid())) if charged is None else charged
+
+    def _memory_exceeded(self) -> bool:
+        if self._group is not None and self._group.limits_memory:
+            return self._group.num_oom_kills() > 0
+        below = processes.descendants(os.getpid())
+        used = sum(map(processes.private_bytes, below)) + self._memory_files(below)
+        if used > self._limits.memory_bytes:
+            used = self._proportional(below)
+        self.peak_bytes = max(self.peak_bytes, used)
+        return used > self._limits.memory_bytes
+
+    def _proportional(self, below: list[int]) -> int:
+        return sum(map(processes.proportional_bytes, below)) + self._memory_files(below)
+
+    def _memory_files(self, below: list[int]) -> int:
+        """Memory files that it made itself: only a uid of its own tells them from the judge's."""
+        if self._plan.uid is None:
+            return 0
+        uid = self._plan.uid.number
+        return processes.unlinked_bytes(below, lambda s: s.st_uid == uid and s.st_dev != self._device)
+
+    def _scratch_exceeded(self) -> bool:
+        most_files, most_bytes = self._limits.num_scratch_files, self._limits.scratch_bytes
+        size, count = processes.folder_size(self._scratch, most_files)
+        if count <= most_files and size <= most_bytes:
+            size += processes.unlinked_bytes(
+                processes.descendants(os.getpid()),
+                lambda s: s.st_dev == self._device and (s.st_dev, s.st_ino) not in self._given,
+            )
+        return count > most_files or size > most_bytes

@@ -1,0 +1,134 @@
+"""Finding, measuring and ending every process that descends from one.
+
+The keeper is a *subreaper*: whatever a contestant forks, in whatever session, stays below the keeper when its parents
+die. So "the keeper has no children left" is exactly "nothing is left", and no name, session or environment matters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+
+def children(pid: int) -> list[int]:
+    """Direct children of `pid`, all its threads' included; empty if it is gone."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - names are all that is needed, and often
+            with contextlib.suppress(OSError):
+                found += [int(child) for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Everything below `pid`, parents first. A snapshot: forks may be missed while the tree runs."""
+    if not Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").exists():
+        return _descendants_by_parent(pid)
+    found, pending = [], [pid]
+    while pending:
+        below = children(pending.pop())
+        found += below
+        pending += below
+    return found
+
+
+def _descendants_by_parent(pid: int) -> list[int]:
+    """The same for kernels without /proc/PID/task/TID/children."""
+    parents: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                after_name = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+                parents.setdefault(int(after_name[1]), []).append(int(name))
+    found, pending = [], [pid]
+    while pending:
+        below = parents.get(pending.pop(), [])
+        found += below
+        pending += below
+    return found
+
+
+def num_tasks_of(uid: int) -> int:
+    """Processes and threads that `uid` runs on this host now."""
+    count = 0
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                if os.stat(f"/proc/{name}").st_uid == uid:  # noqa: PTH116
+                    count += len(os.listdir(f"/proc/{name}/task"))  # noqa: PTH208
+    return count
+
+
+def is_alive(pid: int) -> bool:
+    """Whether `pid` exists and is not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """Signal each of `pids` that still exists."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def private_bytes(pid: int) -> int:
+    """Memory that counts against a limit, in bytes: anonymous and shared pages (an upper bound), never files.
+
+    Pages shared with parents by copy-on-write count in each process; `proportional_bytes` is exact and slower.
+    """
+    total = 0
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(("RssAnon:", "RssShmem:", "VmSwap:")):
+                total += int(line.split()[1]) * 1024
+    return total
+
+
+def proportional_bytes(pid: int) -> int:
+    """Anonymous and shared memory, each page divided among those that map it, in bytes; the upper bound if hidden."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return private_bytes(pid)
+    wanted = ("Pss_Anon:", "Pss_Shmem:", "SwapPss:")
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(wanted))
+
+
+def unlinked_bytes(pids: Iterable[int], counts: Callable[[os.stat_result], bool]) -> int:
+    """Size of open files that no folder lists any more (memory files are such) and that `counts` accepts, in bytes.
+
+    Processes whose descriptors may not be listed (not dumpable, and we are not root) contribute nothing.
+    """
+    seen: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        folder = f"/proc/{pid}/fd"
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder):  # noqa: PTH208
+                with contextlib.suppress(OSError):
+                    status = os.stat(f"{folder}/{name}")  # noqa: PTH116
+                    if status.st_nlink == 0 and counts(status):
+                        seen[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return sum(seen.values())
+
+
+def folder_size(folder: Path, most_files: int) -> tuple[int, int]:
+    """(bytes on disk, number of entries) below `folder`; stops counting past `most_files` entries."""
+    size = count = 0
+    pending = [os.fspath(folder)]
+    while pending and count <= most_files:
+        with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                count += 1
+                with contextlib.suppress(OSError):
+                    size += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+                if count > most_files:
+                    break
+    return size, count

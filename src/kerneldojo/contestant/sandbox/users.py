@@ -1,0 +1,70 @@
+"""A uid of its own for each contestant, from a range that nothing else uses.
+
+With it the kernel refuses signals and memory access to everyone else's processes by the oldest rule there is, and
+RLIMIT_NPROC counts this contestant alone. A uid is held by binding an abstract Unix socket named after it: the kernel
+frees the name when its keeper dies, however it dies, and every fork server of the host sees the same names.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+FIRST_UID, LAST_UID = 60600, 61183
+"""Between systemd's ranges for home folders and for dynamic users; small enough for a rootless container's map."""
+
+
+class HeldUid:
+    """A uid (and gid of the same number) that is ours until this process ends or `close` is called.
+
+    Raises:
+        OSError: every uid of the range is taken.
+    """
+
+    def __init__(self) -> None:
+        span = LAST_UID - FIRST_UID + 1
+        start = os.getpid() % span
+        self._lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        for offset in range(span):
+            self.number = FIRST_UID + (start + offset) % span
+            try:
+                self._lock.bind(f"\0kerneldojo-uid-{self.number}")
+                return
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+        raise OSError(errno.EAGAIN, "no uid is free for a contestant")
+
+    def close(self) -> None:
+        """Give it back."""
+        self._lock.close()
+
+    def become(self, device_nodes: Iterable[Path]) -> None:
+        """Turn the calling process (root) into this user, in the groups that own `device_nodes` where needed."""
+        groups: set[int] = set()
+        for node in device_nodes:
+            if node.exists() and not node.stat().st_mode & stat.S_IROTH:
+                groups.add(node.stat().st_gid)
+        os.setgroups(sorted(groups - {0}))
+        os.setresgid(self.number, self.number, self.number)
+        os.setresuid(self.number, self.number, self.number)
+
+    def take(self, folder: Path) -> None:
+        """Make `folder` and all in it this user's, closed to everyone else."""
+        os.chown(folder, self.number, self.number, follow_symlinks=False)
+        folder.chmod(0o700)
+        for parent, folders, files in os.walk(folder):
+            for name in (*folders, *files):
+                os.chown(Path(parent, name), self.number, self.number, follow_symlinks=False)
+
+
+def open_to_everyone(path: Path) -> bool:
+    """Whether any user may reach and read `path`, going by the permission bits of it and of all that leads there."""
+    real = path.resolve()
+    last = real.stat().st_mode
+    needed = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(last) else 0)
+    return last & needed == needed and all(parent.stat().st_mode & stat.S_IXOTH for parent in real.parents)

@@ -1,0 +1,167 @@
+"""Inside the contestant: the loop that the judge's stopwatch times.
+
+It does as little as can be between the judge's signal and its answer: call, note where the outputs lie, wait for the
+device. The reference runner runs the very same loop. Nothing it says is believed beyond what the judge can check; it
+is written so that an honest candidate is charged for its own work only.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from kerneldojo.devices.cuda import page as pages
+from kerneldojo.devices.cuda.arena import CudaArena, Heap
+
+PATIENCE_SECONDS = 120.0
+"""A contestant that waits longer for the next window gives up."""
+
+
+class NotPlain(TypeError):
+    """A result that is no plain tensor on this device, or not a tree of them."""
+
+
+class CallLoop:
+    """Answers the judge's windows.
+
+    Args:
+        arena: where outputs must lie.
+        heap: the allocator, whose quarantine is emptied between windows.
+    """
+
+    def __init__(self, arena: CudaArena, heap: Heap) -> None:
+        self._page = arena.page
+        self._arena = arena
+        self._heap = heap
+        self._heap_start = arena.heap.address
+        self._heap_end = arena.heap.address + arena.heap.size
+        self._heap_base = arena.base(arena.heap)
+        self._pulse = torch.zeros(1, device=arena.device)
+
+    def serve(self, forward: Callable[..., Any], argument_sets: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+        """Run windows until the judge ends the series: call `i` of a window gets argument set `i`.
+
+        Returns:
+            the layout (`shape`, `stride`, `dtype`) of each tensor that a call returned last.
+
+        Raises:
+            whatever `forward` raises, after the judge was told.
+        """
+        kept: list[Any] = []
+        layouts: list[dict[str, Any]] = []
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            with torch.no_grad():
+                while True:
+                    length, flags = self._page.wait_go(PATIENCE_SECONDS)
+                    if length:
+                        kept = self._window(forward, argument_sets[:length], flags)
+                        continue
+                    if flags & pages.PRIME:
+                        self._pulse.zero_()
+                        torch.cuda.synchronize()
+                        self._page.done(pages.OK, 0)
+                        continue
+                    layouts = [_layout(tensor) for tensor in self._tensors(kept[-1])] if kept else layouts
+                    kept = []
+                    if not flags & pages.RELEASE:
+                        return layouts
+                    torch.cuda.synchronize()
+                    self._heap.reclaim()
+                    self._page.done(pages.OK, 0)
+        finally:
+            if collecting:
+                gc.enable()
+
+    def _window(self, forward: Callable[..., Any], argument_sets: Sequence[Sequence[Any]], flags: int) -> list[Any]:
+        if flags & pages.WITH_EVENTS:
+            return self._window_with_events(forward, argument_sets)
+        kept: list[Any] = []
+        count = 0
+        try:
+            for index, arguments in enumerate(argument_sets):
+                output = forward(*arguments)
+                count = self._note(index, output, kept)
+            torch.cuda.synchronize()
+        except BaseException as error:
+            self._page.done(pages.NOT_PLAIN if isinstance(error, NotPlain) else pages.FAILED, 0)
+            raise
+        self._page.done(pages.OK, count)
+        return kept
+
+    def _window_with_events(self, forward: Callable[..., Any], argument_sets: Sequence[Sequence[Any]]) -> list[Any]:
+        pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in argument_sets]
+        kept: list[Any] = []
+        count = 0
+        try:
+            for index, (arguments, (start, end)) in enumerate(zip(argument_sets, pairs, strict=True)):
+                start.record()
+                output = forward(*arguments)
+                end.record()
+                count = self._note(index, output, kept)
+            torch.cuda.synchronize()
+            for index, (start, end) in enumerate(pairs):
+                self._page.put_span(index, int(start.elapsed_time(end) * 1e6))
+        except BaseException as error:
+            self._page.done(pages.NOT_PLAIN if isinstance(error, NotPlain) else pages.FAILED, 0)
+            raise
+        self._page.done(pages.OK, count)
+        return kept
+
+    def _note(self, index: int, output: Any, kept: list[Any]) -> int:
+        """Tell the judge where the outputs of call `index` lie, and keep them; how many there are."""
+        if type(output) is torch.Tensor:
+            address = output.data_ptr()
+            if self._heap_start <= address < self._heap_end:
+                self._page.put_offset(index, self._heap_base + address - self._heap_start)
+                kept.append(output)
+                return 1
+        placed = [self._placed(tensor) for tensor in self._tensors(output)]
+        if len(placed) > pages.MAX_OUTPUTS:
+            raise NotPlain(f"more than {pages.MAX_OUTPUTS} output tensors")
+        for number, tensor in enumerate(placed):
+            offset = self._heap_base + tensor.data_ptr() - self._heap_start
+            self._page.put_offset(index * len(placed) + number, offset)
+        kept.append(placed)
+        return len(placed)
+
+    def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor itself if it lies in the heap without holes, else a copy that does."""
+        inside = self._heap_start <= tensor.data_ptr() < self._heap_end
+        if inside and torch.ops.aten.is_non_overlapping_and_dense(tensor):
+            return tensor
+        return tensor.contiguous() if not tensor.is_contiguous() else tensor.clone()
+
+    def _tensors(self, output: Any) -> list[torch.Tensor]:
+        found: list[torch.Tensor] = []
+        _collect(output, found, 0)
+        return found
+
+
+def _collect(value: Any, found: list[torch.Tensor], depth: int) -> None:
+    """All tensors of a tree, depth first."""
+    kind = type(value)
+    if kind in (torch.Tensor, torch.nn.Parameter):
+        if not value.is_cuda or value.layout != torch.strided:
+            raise NotPlain("an output is not a dense tensor on the device")
+        found.append(value)
+    elif depth < 16 and isinstance(value, list | tuple):
+        for item in value:
+            _collect(item, found, depth + 1)
+    elif depth < 16 and isinstance(value, dict):
+        for item in value.values():
+            _collect(item, found, depth + 1)
+    elif value is not None and kind not in (bool, int, float, str):
+        raise NotPlain("an output is neither a tensor nor a tree of tensors")
+
+
+def _layout(tensor: torch.Tensor) -> dict[str, Any]:
+    return {
+        "shape": list(tensor.shape),
+        "stride": list(tensor.stride()),
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+    }

@@ -1,0 +1,127 @@
+"""The state of a device as NVML tells it: clocks, throttling, who uses its memory. Read by the judge."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+THROTTLE_REASONS = {
+    0x04: "software power cap",
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+"""Reasons (bits of NVML) for which a clock is lower than it could be; idling and settings are not among them."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What does not change about a device."""
+
+    name: str
+    uuid: str
+    capability: tuple[int, int]
+    total_bytes: int
+    max_clock_mhz: int
+    """Highest clock of the multiprocessors."""
+    driver: str
+    """Version of the driver."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One look at the clocks."""
+
+    sm_mhz: int
+    memory_mhz: int
+    reasons: tuple[str, ...]
+    """Why the device is throttled, if it is."""
+
+
+@dataclass
+class Watch:
+    """Readings taken during a measurement."""
+
+    readings: list[Reading] = field(default_factory=list[Reading])
+
+    @property
+    def range_mhz(self) -> tuple[int, int] | None:
+        """Lowest and highest clock of the multiprocessors seen."""
+        clocks = [reading.sm_mhz for reading in self.readings]
+        return (min(clocks), max(clocks)) if clocks else None
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """All reasons for throttling that were seen."""
+        return tuple(sorted({reason for reading in self.readings for reason in reading.reasons}))
+
+
+class Device:
+    """One device, by its UUID (or index, which NVML may count differently from CUDA)."""
+
+    def __init__(self, uuid: str | int) -> None:
+        nvml = _nvml()
+        if isinstance(uuid, int):
+            self._handle = nvml.nvmlDeviceGetHandleByIndex(uuid)
+        else:
+            self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+
+    def identity(self) -> Identity:
+        """Name, UUID and limits."""
+        nvml, handle = _nvml(), self._handle
+        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+        return Identity(
+            name=nvml.nvmlDeviceGetName(handle),
+            uuid=nvml.nvmlDeviceGetUUID(handle),
+            capability=(int(major), int(minor)),
+            total_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+            max_clock_mhz=int(nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)),
+            driver=nvml.nvmlSystemGetDriverVersion(),
+        )
+
+    def read(self) -> Reading:
+        """Clocks and throttle reasons now; about 20 us."""
+        nvml, handle = _nvml(), self._handle
+        mask = int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+        return Reading(
+            sm_mhz=int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
+            memory_mhz=int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
+            reasons=tuple(text for bit, text in THROTTLE_REASONS.items() if mask & bit),
+        )
+
+    def peak_bandwidth(self) -> float:
+        """Peak of the memory in bytes a second: its highest clock, two transfers a cycle, over the whole bus."""
+        nvml = _nvml()
+        clock_mhz = int(nvml.nvmlDeviceGetMaxClockInfo(self._handle, nvml.NVML_CLOCK_MEM))
+        return 2e6 * clock_mhz * int(nvml.nvmlDeviceGetMemoryBusWidth(self._handle)) / 8
+
+    def used_bytes(self) -> int:
+        """Memory in use by everybody, the driver's own reserve included."""
+        return int(_nvml().nvmlDeviceGetMemoryInfo(self._handle).used)
+
+    def memory_by_process(self) -> dict[int, int]:
+        """Bytes by process id, for processes with a context. In containers other processes' ids may be missing."""
+        processes = _nvml().nvmlDeviceGetComputeRunningProcesses(self._handle)
+        return {int(process.pid): int(process.usedGpuMemory or 0) for process in processes}
+
+
+@contextmanager
+def watched(device: Device) -> Generator[Watch]:
+    """Read the clocks on entry and exit; call `watch.readings.append(device.read())` in between as often as wanted."""
+    watch = Watch([device.read()])
+    try:
+        yield watch
+    finally:
+        watch.readings.append(device.read())
+
+
+@cache
+def _nvml() -> Any:
+    module = importlib.import_module("pynvml")
+    module.nvmlInit()
+    return module

@@ -1,0 +1,151 @@
+"""Inputs of timed calls: many sets in one shared region, with content that nobody has seen before.
+
+Every call of a window has a set of its own, so that every call meets a cold cache, and before every window the judge
+writes all sets anew. Drawing them from the problem each time would cost more than the timing, so fresh content is made
+from a few drawn sets: a tensor that may be shuffled is rotated by a secret distance, which keeps its distribution but
+moves every element; the others (indices, masks, anything with structure) are taken from a secretly chosen set.
+
+Last of all, when the caches are cold already, `stamp` exchanges words at secret places of the shufflable tensors. It
+takes microseconds and makes whatever was computed from the content before worthless.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from kerneldojo.devices.cuda.memory import SharedRegion, span
+
+ALIGNMENT = 512
+NUM_STAMPS = 4096
+"""Words that a stamp moves in all."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor lies: sizes and strides in elements."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def num_bytes(self) -> int:
+        """From its first byte to its last."""
+        return span(0, self.shape, self.stride, self.dtype.itemsize, 1 << 62)
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Layout:
+        """The layout of a tensor."""
+        return cls(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+
+
+def set_bytes(layouts: Sequence[Layout]) -> int:
+    """Bytes of one set of tensors with these layouts, each aligned."""
+    return sum(-(-layout.num_bytes // ALIGNMENT) * ALIGNMENT for layout in layouts)
+
+
+def num_sets(layouts: Sequence[Layout], region_bytes: int, longest: int) -> int:
+    """How many sets a region holds, at most `longest`."""
+    return max(0, min(longest, region_bytes // max(1, set_bytes(layouts))))
+
+
+class InputSets:
+    """The sets in `region`. The judge's; contestants only map the region.
+
+    Args:
+        region: shared memory.
+        bases: drawn sets, each a list of tensors on the device with equal layouts; at least one.
+        shufflable: for each tensor of a set, whether its elements may be moved about.
+        count: number of sets.
+    """
+
+    def __init__(
+        self, region: SharedRegion, bases: Sequence[Sequence[torch.Tensor]], shufflable: Sequence[bool], count: int
+    ) -> None:
+        self.layouts = [Layout.of(tensor) for tensor in bases[0]]
+        self.count = count
+        if num_sets(self.layouts, region.size, count) < count:
+            raise ValueError(f"{count} sets do not fit into {region.size} bytes")
+        self._bases = [[_storage(tensor) for tensor in base] for base in bases]
+        self._shufflable = list(shufflable)
+        self._region = region
+        self._offsets: list[list[int]] = []
+        position = 0
+        for _ in range(count):
+            self._offsets.append([])
+            for layout in self.layouts:
+                self._offsets[-1].append(position)
+                position += -(-layout.num_bytes // ALIGNMENT) * ALIGNMENT
+        self._targets = [
+            [
+                region.tensor(offset, values.shape, (1,), values.dtype)
+                for offset, values in zip(offsets, self._bases[0], strict=True)
+            ]
+            for offsets in self._offsets
+        ]
+        self._words = region.tensor(0, (region.size // 4,), (1,), torch.int32)
+
+    def offset(self, index: int, tensor: int) -> int:
+        """Bytes from the beginning of the region to a tensor of a set."""
+        return self._offsets[index][tensor]
+
+    def tensors(self, index: int) -> list[torch.Tensor]:
+        """Views of a set."""
+        pairs = zip(self._offsets[index], self.layouts, strict=True)
+        return [self._region.tensor(offset, layout.shape, layout.stride, layout.dtype) for offset, layout in pairs]
+
+    def refresh(self, length: int) -> None:
+        """Write new content into the first `length` sets. Asynchronous."""
+        for index in range(length):
+            base = self._bases[secrets.randbelow(len(self._bases))]
+            for target, values, shuffled in zip(self._targets[index], base, self._shufflable, strict=True):
+                self._write(target, values, shuffled=shuffled)
+
+    def stamp(self, length: int) -> None:
+        """Exchange words at secret places of the first `length` sets. Asynchronous."""
+        places = self._stampable(length)
+        if not places:
+            return
+        generator = np.random.default_rng(secrets.randbits(128))
+        starts, sizes = (np.array(column, dtype=np.int64) for column in zip(*places, strict=True))
+        each = max(1, NUM_STAMPS // len(places))
+        # From one half to the other, and no place twice, so that the exchange is one.
+        halves = (sizes // 2)[:, None]
+        one = np.unique(starts[:, None] + generator.integers(0, halves, (len(places), each)))
+        owner = np.searchsorted(np.sort(starts), one, side="right") - 1
+        two = one + (sizes // 2)[np.argsort(starts)][owner]
+        both = torch.from_numpy(np.stack([np.concatenate([one, two]), np.concatenate([two, one])])).to(
+            self._words.device
+        )
+        self._words.index_copy_(0, both[0], self._words.index_select(0, both[1]))
+
+    def _stampable(self, length: int) -> list[tuple[int, int]]:
+        """Ranges of 4-byte words that may be moved about; at most 64 of them, secretly chosen."""
+        places = [
+            (self._offsets[index][tensor] // 4, layout.num_bytes // 4)
+            for index in range(length)
+            for tensor, layout in enumerate(self.layouts)
+            if self._shufflable[tensor] and layout.num_bytes >= 8 and layout.dtype.itemsize <= 4
+        ]
+        secrets.SystemRandom().shuffle(places)
+        return places[:64]
+
+    @staticmethod
+    def _write(target: torch.Tensor, values: torch.Tensor, *, shuffled: bool) -> None:
+        distance = secrets.randbelow(len(values)) if shuffled and len(values) > 1 else 0
+        if distance:
+            target[distance:].copy_(values[:-distance], non_blocking=True)
+            target[:distance].copy_(values[-distance:], non_blocking=True)
+        else:
+            target.copy_(values, non_blocking=True)
+
+
+def _storage(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory from a tensor's first element to its last, flat."""
+    layout = Layout.of(tensor)
+    return tensor.as_strided((layout.num_bytes // layout.dtype.itemsize,), (1,))

@@ -1,0 +1,161 @@
+"""One page of host memory through which judge and contestant signal without a system call.
+
+The judge writes a word and spins on another; the contestant spins on the first. That costs under a microsecond, where
+a socket costs tens and varies. x86 and Python order plain 8-byte loads and stores well enough for a flag that follows
+its data; each word has one writer.
+
+The page also tells a contestant at birth how large its memory is and whether its kernels are to be silent. Everything
+that the contestant writes here is a claim: the judge bounds every number that it reads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+import time
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+MAX_CALLS = 256
+"""Most calls in one window."""
+MAX_OUTPUTS = 32
+"""Most tensors that one call may return."""
+
+_WORDS = 64 + MAX_CALLS * MAX_OUTPUTS + MAX_CALLS
+_BYTES = -(-8 * _WORDS // mmap.PAGESIZE) * mmap.PAGESIZE
+_MAGIC = 0x6F6A6F646B65726E
+_GO, _LENGTH, _FLAGS, _DONE, _STATE, _COUNT = 8, 9, 10, 16, 17, 18
+_OFFSETS, _SPANS = 64, 64 + MAX_CALLS * MAX_OUTPUTS
+
+WITH_EVENTS = 1
+"""Flag of a window: the contestant also times each call with CUDA events."""
+RELEASE = 2
+"""Flag of a window of no calls: outputs of the last one may be freed, and the series goes on."""
+PRIME = 4
+"""Flag of a window of no calls: bring the contestant's context onto the device, and the series goes on."""
+
+OK, FAILED, NOT_PLAIN, TOO_MANY = 0, 1, 2, 3
+"""How a window ended, as the contestant says: an exception, an output that is no plain tensor, too many outputs."""
+
+
+class Late(Exception):
+    """The other side did not answer in time."""
+
+
+class Page:
+    """The page, from either side. `Page.create()` for the judge, `Page.open(fd)` for the contestant."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._map = mmap.mmap(fd, _BYTES, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        self._words = (ctypes.c_int64 * _WORDS).from_buffer(self._map)  # a load or store of one word is one instruction
+        self._array: npt.NDArray[np.int64] = np.frombuffer(self._map, dtype=np.int64, count=_WORDS)
+        self._sent = self._seen = int(self._words[_GO])
+
+    @classmethod
+    def create(cls, region_bytes: tuple[int, ...], *, silent: bool = False) -> Page:
+        """A page that tells of regions of these sizes (at most 5)."""
+        fd = os.memfd_create("dojo-page", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, _BYTES)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        page = cls(fd)
+        page._words[0], page._words[1], page._words[2] = _MAGIC, int(silent), len(region_bytes)
+        for index, size in enumerate(region_bytes):
+            page._words[3 + index] = size
+        return page
+
+    @classmethod
+    def open(cls, fd: int) -> Page:
+        """The page behind a descriptor that came from the judge."""
+        page = cls(fd)
+        if page._words[0] != _MAGIC:
+            raise ValueError("not a page of the judge's")
+        return page
+
+    @property
+    def silent(self) -> bool:
+        """Whether the contestant's own kernels are to be no-ops."""
+        return bool(self._words[1])
+
+    @property
+    def region_bytes(self) -> tuple[int, ...]:
+        """Sizes of the regions of device memory that came with the page."""
+        return tuple(self._words[3 + index] for index in range(self._words[2]))
+
+    # The judge's side
+
+    def go(self, length: int, flags: int = 0) -> None:
+        """Start a window of `length` calls; 0 ends the series, unless flagged `RELEASE` or `PRIME`."""
+        words = self._words
+        words[_LENGTH], words[_FLAGS] = length, flags
+        self._sent += 1  # counted here: the word itself could be changed by the other side
+        words[_GO] = self._sent
+
+    def wait_done(self, deadline: float, check: Callable[[], None]) -> int:
+        """Spin until the window is over; how it ended, as the contestant says.
+
+        Args:
+            deadline: on `time.monotonic`'s clock.
+            check: called every 20 ms; raises if there is nobody to wait for.
+
+        Raises:
+            Late: the deadline passed.
+        """
+        words, target = self._words, self._sent
+        next_check = time.monotonic() + 0.02
+        while True:
+            for _ in range(1000):
+                if words[_DONE] == target:
+                    return words[_STATE]
+            now = time.monotonic()
+            if now > deadline:
+                raise Late("a window did not end in time")
+            if now > next_check:
+                check()
+                next_check = now + 0.02
+
+    def offsets(self, length: int) -> npt.NDArray[np.int64]:
+        """Where each call's outputs lie, as the contestant says: (length, outputs a call), a copy, unchecked."""
+        count = max(0, min(self._words[_COUNT], MAX_OUTPUTS))
+        return self._array[_OFFSETS : _OFFSETS + length * count].reshape(length, count).copy()
+
+    def spans_us(self, length: int) -> list[float]:
+        """Each call's time between CUDA events, as the contestant says, in microseconds."""
+        return [value / 1000.0 for value in self._words[_SPANS : _SPANS + length]]
+
+    # The contestant's side
+
+    def wait_go(self, patience_seconds: float) -> tuple[int, int]:
+        """Spin, then nap, until the judge starts a window: its length and flags. Raises `Late`."""
+        words, start = self._words, time.monotonic()
+        while True:
+            for _ in range(2000):
+                if words[_GO] != self._seen:
+                    self._seen = words[_GO]
+                    return words[_LENGTH], words[_FLAGS]
+            if time.monotonic() - start > patience_seconds:
+                raise Late("the judge is gone")
+
+    def put_offset(self, index: int, offset: int) -> None:
+        """Say where output `index` (call * outputs a call + output) lies."""
+        self._words[_OFFSETS + index] = offset
+
+    def put_span(self, call: int, nanoseconds: int) -> None:
+        """Say how long a call took on the device."""
+        self._words[_SPANS + call] = nanoseconds
+
+    def done(self, state: int, num_outputs: int) -> None:
+        """End the window."""
+        words = self._words
+        words[_STATE], words[_COUNT] = state, num_outputs
+        words[_DONE] = self._seen
+
+    def close(self) -> None:
+        """Close the descriptor; the mapping goes with the object."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1

@@ -1,0 +1,169 @@
+"""The GPU as hosted code sees it: what the contestant's runner needs of a device, on CUDA."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from kerneldojo.devices.cuda import arena as arenas
+from kerneldojo.devices.cuda import profiler, toolchain, warm
+from kerneldojo.devices.cuda.build import Builder
+from kerneldojo.devices.cuda.calls import CallLoop
+from kerneldojo.devices.cuda.silence import OwnKernels
+
+MAX_PROFILED_CALLS = 50
+
+
+@dataclass
+class CallRecord:
+    """What was seen during one call. Claims."""
+
+    work: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """The candidate's own Triton kernels loaded so far in this process: `name`, `own`."""
+    specializations: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Empty: kernels are compiled for this very device as they run."""
+
+
+class CudaPlatform:
+    """One contestant's device. Made once a process, before candidate code is imported.
+
+    Args:
+        arena_fds: page, exchange, heap and, for timing, inputs, as `CudaArena.fds` lists them.
+        device: `cuda:N`. Where CUDA_VISIBLE_DEVICES is set, the one visible device is meant.
+    """
+
+    def __init__(self, arena_fds: list[int], device: str) -> None:
+        index = 0 if os.environ.get("CUDA_VISIBLE_DEVICES") else int(device.partition(":")[2] or 0)
+        self._heap = warm.heap()
+        arenas.enter_context(index)
+        self.arena = arenas.CudaArena.open(arena_fds, index)
+        self._heap.open(self.arena.heap)
+        self.device = self.arena.device
+        silent = self.arena.page.silent
+        self.own = OwnKernels(silent=silent)
+        self.own.install()
+        folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR", Path.cwd() / "extensions"))
+        capability = torch.cuda.get_device_capability(self.device)
+        self.builder = Builder(toolchain.find(capability), folder, silent=silent)
+        self.builder.install()
+        try:
+            self._profiler = profiler.Profiler(self.own, self.builder)
+        except ImportError:
+            self._profiler = None
+        self._loop = CallLoop(self.arena, self._heap)
+        self._inputs: list[tuple[int, int]] = []
+
+    # What `kerneldojo.contestant.platform.Platform` asks for
+
+    def input_view(self, slot: Any) -> torch.Tensor:
+        """A view of shared memory; its address range is remembered as an input's."""
+        view = self.arena.view(slot)
+        storage_bytes = sum((size - 1) * step for size, step in zip(view.shape, view.stride(), strict=True))
+        end = view.data_ptr() + (storage_bytes + 1) * view.element_size() if view.numel() else view.data_ptr()
+        self._inputs.append((view.data_ptr(), end))
+        return view
+
+    def place(self, tensor: torch.Tensor, packer: Any) -> Any:
+        """Copy an output to the exchange, strides kept if they are dense."""
+        dense = torch.ops.aten.is_non_overlapping_and_dense(tensor)
+        return packer.put(tensor if dense else tensor.contiguous())
+
+    def is_ours(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is on this device."""
+        return tensor.device == self.device
+
+    def is_input(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor begins within an input."""
+        return any(start <= tensor.data_ptr() < end for start, end in self._inputs)
+
+    def loading(self) -> AbstractContextManager[Any]:
+        """Nothing special."""
+        return nullcontext()
+
+    def constructing(self) -> AbstractContextManager[Any]:
+        """New tensors are made on the device, so that both sides draw from the same generator."""
+        return self.device
+
+    def adopt(self, instance: nn.Module) -> nn.Module:
+        """Move to the device what was made elsewhere."""
+        return instance.to(self.device)
+
+    @contextmanager
+    def called(self, *, silenced: bool) -> Generator[CallRecord]:
+        """One call with poisoned memory: what it does not write is NaN.
+
+        Raises:
+            RuntimeError: `silenced` is asked of a contestant that was not born silent.
+        """
+        if silenced and not self.arena.page.silent:
+            raise RuntimeError("a contestant on CUDA is silent from birth or not at all")
+        record = CallRecord()
+        self._heap.poison(True)
+        try:
+            yield record
+        finally:
+            self._heap.poison(False)
+        record.work = [{"name": name, "own": True} for name in sorted(set(self.own.functions.values()))]
+
+    def tf32(self) -> AbstractContextManager[Any]:
+        """Products with truncated operands, as `tl.dot` computes them; cuBLAS, which rounds, is closer to the truth."""
+        from kerneldojo.problems.precision import tf32_emulation
+
+        return tf32_emulation()
+
+    def synchronize(self) -> None:
+        """Wait until the device has done everything, on all streams."""
+        torch.cuda.synchronize(self.device)
+        self._heap.reclaim()
+
+    # Operations of its own: `{"op": "platform", "what": ...}`
+
+    def do_windows(self, command: dict[str, Any], _: Any, instances: dict[str, nn.Module]) -> dict[str, Any]:
+        """Serve the judge's stopwatch until it ends the series. `sets`: argument trees, one a call of a window."""
+        sets = self._decoded(command["sets"])
+        with _tf32_allowed() if command.get("tf32") else nullcontext():
+            return {"layouts": self._loop.serve(instances[command["instance"]], sets)}
+
+    def do_profile(self, command: dict[str, Any], _: Any, instances: dict[str, nn.Module]) -> dict[str, Any]:
+        """Profile a call of each of `sets` after one that is not; `kernels` as `profiler.summary`, None if unknown."""
+        if self._profiler is None:
+            return {"kernels": None, "reason": "cupti-python is not installed"}
+        instance = instances[command["instance"]]
+        sets = self._decoded(command["sets"])[:MAX_PROFILED_CALLS]
+
+        def calls() -> None:
+            for arguments in sets:
+                instance(*arguments)
+
+        with torch.no_grad():
+            instance(*sets[0])
+            records = self._profiler.profile(calls)
+        return {"kernels": profiler.summary(records, len(sets))[:512]}
+
+    def do_memory(self, *_: Any) -> dict[str, Any]:
+        """Statistics of the heap."""
+        return {"heap": self._heap.statistics()}
+
+    def _decoded(self, nodes: list[Any]) -> list[list[Any]]:
+        # The one step to the right: trees are the contestant's way to describe arguments.
+        from kerneldojo.contestant import tree
+
+        return [list(tree.decode(node, self.arena.view)) for node in nodes]
+
+
+@contextmanager
+def _tf32_allowed() -> Generator[None]:
+    """The library's products and convolutions may use TF32, as a candidate of that class does."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before

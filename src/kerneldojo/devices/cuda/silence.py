@@ -1,0 +1,71 @@
+"""Which Triton kernels are the candidate's own, and how they are kept from doing anything.
+
+Triton loads every kernel through one method, `CompiledKernel._init_handles`. We look in there: the function handle
+that the driver returned is the kernel's exact identity for the profiler, and in a silent contestant the machine code
+that goes in has lost its first instruction (`cubin.silenced`). A silent contestant is silent from birth: kernels that
+it captured into a graph, tuned or kept a launcher of are silent like any other. For C++/CUDA extensions
+`build.Builder` does the same to the library before it is loaded.
+
+Kernels that `torch.compile` generates are the library's, not the candidate's. To be seen as foreign or to escape the
+silencing gains a candidate nothing: what is not silent is not its own, and an answer that survives the silence
+convicts.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kerneldojo.devices.cuda import cubin
+
+
+@dataclass
+class OwnKernels:
+    """The candidate's Triton kernels as they are loaded in this process."""
+
+    silent: bool = False
+    """Whether they are loaded as no-ops."""
+    functions: dict[int, str] = field(default_factory=dict[int, str])
+    """Names by the driver's function handle."""
+
+    def install(self) -> None:
+        """Start to watch what Triton loads. Call it before candidate code is imported."""
+        from triton.compiler.compiler import CompiledKernel
+
+        kernel_class: Any = CompiledKernel
+        load = kernel_class._init_handles
+
+        def _init_handles(kernel: Any) -> None:
+            if kernel.module is not None:
+                return
+            own = is_own(kernel.src)
+            if own and self.silent:
+                kernel.kernel = cubin.silenced(kernel.kernel)
+            load(kernel)
+            if own and kernel.function is not None:
+                self.functions[int(kernel.function)] = kernel.name
+
+        kernel_class._init_handles = _init_handles
+
+
+def is_own(source: Any) -> bool:
+    """Whether a kernel's Triton source was written by the candidate rather than generated or shipped by a library."""
+    function = getattr(source, "fn", None)
+    if function is None:
+        return True  # From IR or a file: a library would not do that on the candidate's behalf.
+    code = getattr(getattr(function, "fn", None), "__code__", None)
+    file = Path(code.co_filename) if code is not None else Path("candidate.py")
+    return not any(file.is_relative_to(folder) for folder in _library_folders())
+
+
+def _library_folders() -> list[Path]:
+    import torch
+    import triton
+
+    generated = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    folders = [Path(str(torch.__file__)).parent, Path(str(triton.__file__)).parent]
+    folders += [Path(generated)] if generated else []
+    return [*folders, *Path(tempfile.gettempdir()).glob("torchinductor_*")]

@@ -1,0 +1,173 @@
+"""Trials: windows of secret lengths, the sides measured in turns under equal conditions, until the figure is sharp.
+
+All sides meet the same inputs: content is written once for a round, and then each side, in random order, gets its
+window after a flush. The reference's outputs of that very round are what the others' sampled outputs are compared
+with, by whoever passes `inspect`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kerneldojo.devices.cuda import page as pages
+from kerneldojo.devices.cuda import statistics
+from kerneldojo.devices.cuda.clock import Device, Watch
+from kerneldojo.devices.cuda.inputs import InputSets
+from kerneldojo.devices.cuda.statistics import Fit, Window
+from kerneldojo.devices.cuda.window import Side, Stopwatch, Timed, draw_plan
+
+DISTURBED = 3.0
+"""A flush that takes this many times longer than usual betrays somebody else on the device."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured."""
+
+    min_windows: int = 24
+    max_windows: int = 60
+    target_error: float = 0.005
+    """Half the 95 % interval over the slope at which a side is sharp enough."""
+    seconds: float = 1.0
+    """Stop after this long in any case."""
+    window_us: float = 3000.0
+    """How long the longest windows should be."""
+    warm_up_windows: int = 3
+    event_windows: int = 2
+    """Windows at the end in which sides time their own calls; they do not enter the slope."""
+
+
+@dataclass
+class Series:
+    """All windows of one side."""
+
+    windows: list[Window] = field(default_factory=list[Window])
+    spans_us: list[float] = field(default_factory=list[float])
+    """The side's own times of single calls; claims."""
+    failed: int = pages.OK
+    """How a window failed, if one did: no more were run for this side."""
+
+    def fit(self) -> Fit:
+        """The line through the windows; raises ValueError if there are too few."""
+        return statistics.fit(self.windows)
+
+
+@dataclass
+class Trials:
+    """What came out."""
+
+    series: dict[str, Series]
+    watch: Watch
+    num_rounds: int
+    seconds: float
+
+
+Inspect = Callable[[int, dict[str, Timed]], None]
+"""Called after each round with its length and the windows by side, while all outputs are still there."""
+
+
+def run(
+    stopwatch: Stopwatch,
+    sides: Sequence[Side],
+    inputs: InputSets,
+    device: Device,
+    effort: Effort,
+    *,
+    inspect: Inspect | None = None,
+) -> Trials:
+    """Measure `sides`, whose call loops must be serving; ends their series.
+
+    Raises:
+        page.Late: a side took too long; and what a side's `check` raises.
+    """
+    start = time.monotonic()
+    series = {side.name: Series() for side in sides}
+    watch = Watch()
+    chance = random.SystemRandom()
+    round_ = _Round(stopwatch, sides, inputs, series, inspect, chance)
+    longest = min(inputs.count, pages.MAX_CALLS)
+    try:
+        for _ in range(effort.warm_up_windows):
+            round_.play(min(2, longest), counted=False)
+        probe = round_.play(longest if longest < 8 else 8, counted=False)
+        if probe:
+            per_call = max(timed.wall_us / timed.length for timed in probe.values())
+            longest = statistics.longest_window(per_call, longest, effort.window_us)
+        lengths: list[int] = []
+        while round_.count < effort.max_windows and not all(item.failed for item in series.values()):
+            if not lengths:
+                draws = [chance.random() for _ in range(24)]
+                lengths = statistics.plan_lengths(longest, 12, draws)
+            round_.play(lengths.pop(), counted=True)
+            if round_.count % 4 == 0:
+                watch.readings.append(device.read())
+            late = time.monotonic() - start > effort.seconds
+            if round_.count >= effort.min_windows and (late or round_.sharp(effort.target_error)):
+                break
+        for _ in range(effort.event_windows):
+            round_.play(longest, counted=False, with_events=True)
+    finally:
+        for side in sides:
+            stopwatch.end(side)
+    return Trials(series, watch, round_.count, time.monotonic() - start)
+
+
+class _Round:
+    def __init__(
+        self,
+        stopwatch: Stopwatch,
+        sides: Sequence[Side],
+        inputs: InputSets,
+        series: dict[str, Series],
+        inspect: Inspect | None,
+        chance: random.SystemRandom,
+    ) -> None:
+        self.count = 0
+        self._stopwatch, self._sides, self._inputs = stopwatch, sides, inputs
+        self._series, self._inspect, self._chance = series, inspect, chance
+        self._flushes: list[float] = []
+
+    def play(self, length: int, *, counted: bool, with_events: bool = False) -> dict[str, Timed]:
+        """One round: fresh inputs, then a window of each side that has not failed."""
+        playing = [side for side in self._sides if self._series[side.name].failed == pages.OK]
+        self._inputs.refresh(length)
+        stamps = [self._inputs]
+        timed: dict[str, Timed] = {}
+        for side in self._chance.sample(playing, len(playing)):
+            plan = draw_plan(length, side.layouts)
+            # Stamped once a round: all sides of a round must see the same content.
+            stamp = (lambda: stamps.pop().stamp(length)) if stamps else None
+            result = self._stopwatch.time(side, length, plan, stamp=stamp, with_events=with_events)
+            timed[side.name] = result
+            self._note(self._series[side.name], result, counted=counted)
+        if self._inspect is not None and timed:
+            self._inspect(length, timed)
+        for side in playing:
+            if self._series[side.name].failed == pages.OK:
+                self._stopwatch.release(side)
+        self.count += counted
+        return {name: result for name, result in timed.items() if result.state == pages.OK}
+
+    def _note(self, series: Series, result: Timed, *, counted: bool) -> None:
+        if result.state != pages.OK:
+            series.failed = result.state
+            return
+        self._flushes.append(result.prepare_us)
+        usual = float(np.median(self._flushes))
+        series.spans_us.extend(result.spans_us)
+        if counted:
+            undisturbed = result.prepare_us < DISTURBED * usual
+            series.windows.append(Window(result.length, result.wall_us, undisturbed))
+
+    def sharp(self, target_error: float) -> bool:
+        """Whether every side's slope is known well enough."""
+        live = [series for series in self._series.values() if series.failed == pages.OK]
+        try:
+            return all(series.fit().relative_error <= target_error for series in live)
+        except ValueError:
+            return False

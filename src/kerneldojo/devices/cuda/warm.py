@@ -1,0 +1,83 @@
+"""What a fork server does once, so that no contestant on CUDA has to: without ever touching the device.
+
+A forked child can use CUDA only if its parent never did. Importing torch, Triton and the bindings, loading the
+allocator, Triton's own driver module and compiling a kernel for the target are all possible without; asking whether
+CUDA is available is not.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import tempfile
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kerneldojo.devices.cuda.arena import Heap, compile_allocator
+
+
+@cache
+def heap() -> Heap:
+    """The process' allocator, installed on first use. Before that, torch must not have allocated on the device."""
+    folder = Path(os.environ.get("DOJO_CACHE_DIR") or tempfile.mkdtemp(prefix="dojo-allocator-"))
+    allocator = Heap(compile_allocator(folder))
+    allocator.install()
+    return allocator
+
+
+def prepare() -> None:
+    """Warm up the process that contestants are forked from.
+
+    Raises:
+        RuntimeError: torch has no CUDA, or the allocator does not compile.
+    """
+    if torch.version.cuda is None:
+        raise RuntimeError("this PyTorch was built without CUDA")
+    heap()
+    for module in ("cuda.bindings.driver", "pynvml"):
+        importlib.import_module(module)
+    with suppress(ImportError):  # No profile then; coverage will be null.
+        importlib.import_module("cupti.cupti")
+    _load_triton_driver()
+    _compile_something()
+    if torch.cuda.is_initialized():
+        raise RuntimeError("the fork server touched CUDA: no contestant could use it")
+
+
+def capability(index: int = 0) -> tuple[int, int]:
+    """Compute capability of a device, asked of NVML, which makes no context."""
+    nvml: Any = importlib.import_module("pynvml")
+    nvml.nvmlInit()
+    try:
+        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(nvml.nvmlDeviceGetHandleByIndex(index))
+    finally:
+        nvml.nvmlShutdown()
+    return int(major), int(minor)
+
+
+def _load_triton_driver() -> None:
+    """Build and load Triton's driver module, which otherwise costs each contestant a run of gcc."""
+    from triton.backends.nvidia.driver import CudaDriver
+    from triton.runtime.driver import driver
+
+    active: Any = CudaDriver()
+    driver.set_active(active)
+
+
+def _compile_something() -> None:
+    """The first compilation in a process loads LLVM's passes and costs a second."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from kerneldojo.devices.cuda import rehearsal
+
+    major, minor = capability()
+    source = ASTSource(
+        rehearsal.rehearse, {"source": "*fp32", "target": "*fp32", "count": "i32", "BLOCK": "constexpr"}, {"BLOCK": 256}
+    )
+    triton.compile(source, target=GPUTarget("cuda", 10 * major + minor, 32))

@@ -1,0 +1,265 @@
+"""The judge's stopwatch: how long a contestant takes for a window of calls, and what came out of it.
+
+The clock starts when the inputs are in place and the caches are cold, and it stops when the judge itself has read a
+secret sample of the outputs of all calls. So work that was left for later, put on another stream or thread, or never
+done is either paid for or found missing; and what was sampled is what is compared, for it is the judge's own copy.
+Reading the sample costs the same whatever the length of the window, so it does not enter the slope.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from kerneldojo.devices.cuda import page as pages
+from kerneldojo.devices.cuda.arena import CudaArena
+from kerneldojo.devices.cuda.inputs import Layout
+
+BLOCK_BYTES = 256
+NUM_BLOCKS = 2048
+"""Blocks in a sample: half a megabyte, whatever the outputs' size."""
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which bytes of which outputs are sampled; drawn before the window, known to nobody else."""
+
+    calls: Integers
+    tensors: Integers
+    starts: Integers
+    """Byte within the output's memory at which a block begins."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What was read of a window's outputs. `blocks` is the judge's own memory."""
+
+    plan: Plan
+    blocks: torch.Tensor
+    """(NUM_BLOCKS, BLOCK_BYTES) uint8."""
+    layouts: tuple[Layout, ...]
+
+    def values(self, call: int, tensor: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """What was read of one output: logical indices into its flattened form, and values; equal lengths.
+
+        Order of the flattened form is that of `tensor.reshape(-1)`, whatever the strides.
+        """
+        layout = self.layouts[tensor]
+        rows = np.flatnonzero((self.plan.calls == call) & (self.plan.tensors == tensor))
+        item = layout.dtype.itemsize
+        per_block = min(BLOCK_BYTES, layout.num_bytes) // item
+        positions = self.plan.starts[rows][:, None] // item + np.arange(per_block)[None]
+        chosen = self.blocks[torch.from_numpy(rows).to(self.blocks.device)]
+        values = chosen[:, : per_block * item].contiguous().view(layout.dtype).reshape(-1)
+        indices = logical_indices(positions.reshape(-1), layout)
+        return torch.from_numpy(indices).to(values.device), values
+
+    def outputs(self) -> Iterator[tuple[int, int]]:
+        """Every (call, tensor) of which something was read."""
+        yield from sorted({(int(c), int(t)) for c, t in zip(self.plan.calls, self.plan.tensors, strict=True)})
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One window as the judge saw it."""
+
+    length: int
+    wall_us: float
+    done_us: float
+    """Until the contestant said that it was done: below `wall_us` by the sampling."""
+    prepare_us: float
+    """How long the judge's own flushing took before: more than usual means that somebody else used the device."""
+    state: int
+    """`page.OK` or how the contestant says that it failed."""
+    in_bounds: bool
+    """Whether all outputs lay in the contestant's heap."""
+    disjoint: bool
+    """Whether no two calls' outputs shared memory: the result of each call must survive the others."""
+    sample: Sample | None
+    offsets: Integers
+    """(length, outputs a call): where outputs lay, within bounds only if `in_bounds`."""
+    spans_us: tuple[float, ...] = ()
+    """The contestant's own time of each call; a claim."""
+
+
+@dataclass
+class Side:
+    """One of the processes that are timed: a contestant, its silent twin, the reference runner."""
+
+    name: str
+    arena: CudaArena
+    layouts: tuple[Layout, ...]
+    """Its outputs: how each lies, as found in the rounds."""
+    check: Callable[[], None]
+    """Raises if its process is gone; called while the judge waits."""
+
+
+class Stopwatch:
+    """The judge's clock on one device. Lives as long as the judge does.
+
+    Args:
+        device: CUDA device.
+    """
+
+    def __init__(self, device: int = 0) -> None:
+        self.device = torch.device("cuda", device)
+        properties = torch.cuda.get_device_properties(self.device)
+        self.l2_bytes = int(properties.L2_cache_size)
+        self._scratch = torch.empty(max(4 * self.l2_bytes, 1 << 26), dtype=torch.uint8, device=self.device)
+        self._rows = torch.empty(NUM_BLOCKS, dtype=torch.int64, device=self.device)
+        self._pinned = torch.empty(NUM_BLOCKS, dtype=torch.int64, pin_memory=True)
+        self._numpy: Integers = self._pinned.numpy()
+
+    def flush(self) -> float:
+        """Push everything out of the cache and wait; how long that took, in microseconds."""
+        torch.cuda.synchronize(self.device)
+        start = time.perf_counter_ns()
+        self._scratch.zero_()
+        torch.cuda.synchronize(self.device)
+        return (time.perf_counter_ns() - start) / 1000
+
+    def time(
+        self,
+        side: Side,
+        length: int,
+        plan: Plan,
+        *,
+        stamp: Callable[[], None] | None = None,
+        timeout: float = 30.0,
+        with_events: bool = False,
+    ) -> Timed:
+        """Time a window of `length` calls. The inputs must be in place.
+
+        Args:
+            side: the process; its `CallLoop` must be serving.
+            length: calls.
+            plan: what to sample, from `draw_plan` for this length and these layouts.
+            stamp: changes the inputs a last time, when the cache is cold.
+            timeout: seconds.
+            with_events: whether the contestant times its calls too (which costs it a few microseconds a call).
+
+        Raises:
+            page.Late: it took too long; and what `side.check` raises.
+        """
+        rows = self._sampled_memory(side)
+        private = torch.empty((NUM_BLOCKS, BLOCK_BYTES), dtype=torch.uint8, device=self.device)
+        prepare_us = self.flush()
+        if stamp is not None:
+            stamp()
+            torch.cuda.synchronize(self.device)
+        deadline = time.monotonic() + timeout
+        page = side.arena.page
+        start = time.perf_counter_ns()
+        page.go(length, pages.WITH_EVENTS if with_events else 0)
+        state = page.wait_done(deadline, side.check)
+        done = time.perf_counter_ns()
+        offsets = page.offsets(length)
+        in_bounds = state == pages.OK and self._fits(side, offsets)
+        if in_bounds:
+            np.add(offsets[plan.calls, plan.tensors], plan.starts, out=self._numpy)
+            self._numpy -= side.arena.base(side.arena.heap)
+            np.minimum(self._numpy, len(rows) - 1, out=self._numpy)
+            self._rows.copy_(self._pinned, non_blocking=True)
+            torch.index_select(rows, 0, self._rows, out=private)
+            torch.cuda.synchronize(self.device)
+        stop = time.perf_counter_ns()
+        return Timed(
+            length=length,
+            wall_us=(stop - start) / 1000,
+            done_us=(done - start) / 1000,
+            prepare_us=prepare_us,
+            state=state,
+            in_bounds=in_bounds,
+            disjoint=in_bounds and disjoint(offsets, [layout.num_bytes for layout in side.layouts]),
+            sample=Sample(plan, private, side.layouts) if in_bounds else None,
+            offsets=offsets,
+            spans_us=tuple(page.spans_us(length)) if with_events else (),
+        )
+
+    def release(self, side: Side, timeout: float = 30.0) -> None:
+        """Let a side free the outputs of its last window."""
+        side.arena.page.go(0, pages.RELEASE)
+        side.arena.page.wait_done(time.monotonic() + timeout, side.check)
+
+    def end(self, side: Side) -> None:
+        """End a side's series: its `CallLoop.serve` returns."""
+        side.arena.page.go(0)
+
+    def output(self, side: Side, timed: Timed, call: int, tensor: int) -> torch.Tensor:
+        """A copy of one whole output of the last window, before it is released."""
+        layout = side.layouts[tensor]
+        region, offset = side.arena.locate(int(timed.offsets[call, tensor]))
+        return region.tensor(offset, layout.shape, layout.stride, layout.dtype).clone()
+
+    def _sampled_memory(self, side: Side) -> torch.Tensor:
+        """The heap as overlapping blocks, one starting at every byte."""
+        heap = side.arena.heap
+        return heap.tensor(0, (heap.size - BLOCK_BYTES + 1, BLOCK_BYTES), (1, 1), torch.uint8)
+
+    def _fits(self, side: Side, offsets: Integers) -> bool:
+        """Whether what a contestant says of its outputs' places is possible."""
+        if offsets.ndim != 2 or offsets.shape[1] != len(side.layouts) or not len(side.layouts):
+            return False
+        base, size = side.arena.base(side.arena.heap), side.arena.heap.size
+        lengths = np.array([layout.num_bytes for layout in side.layouts], dtype=np.int64)
+        items = np.array([layout.dtype.itemsize for layout in side.layouts], dtype=np.int64)
+        inside = (offsets >= base) & (offsets <= base + size - lengths[None])
+        return bool(inside.all() and (offsets % items[None] == 0).all())
+
+
+def draw_plan(length: int, layouts: Sequence[Layout]) -> Plan:
+    """Choose secretly which blocks of the outputs of `length` calls are sampled: some of each output."""
+    generator = np.random.default_rng(secrets.randbits(128))
+    sizes = np.array([layout.num_bytes for layout in layouts], dtype=np.int64)
+    items = np.array([layout.dtype.itemsize for layout in layouts], dtype=np.int64)
+    pairs = length * len(layouts)
+    # Each output once in turn, the rest by size, so that a small second output is not overlooked.
+    weights = np.tile((sizes + 1) / (sizes + 1).sum(), length) / length
+    turns = min(pairs, NUM_BLOCKS // 2)
+    chosen = np.concatenate(
+        [generator.permutation(pairs)[:turns], generator.choice(pairs, NUM_BLOCKS - turns, p=weights)]
+    )
+    calls, tensors = chosen // len(layouts), chosen % len(layouts)
+    room = np.maximum(sizes[tensors] - BLOCK_BYTES, 0) // items[tensors]
+    starts = generator.integers(0, room + 1) * items[tensors]
+    # A tenth at the end of its output: what was left undone is often there.
+    last = generator.random(NUM_BLOCKS) < 0.1
+    return Plan(calls, tensors, np.where(last, room * items[tensors], starts))
+
+
+def logical_indices(positions: Integers, layout: Layout) -> Integers:
+    """Where elements at `positions` of a dense tensor's memory are in `tensor.reshape(-1)`."""
+    remaining = positions.copy()
+    result = np.zeros_like(positions)
+    factors = np.cumprod([1, *reversed(layout.shape[1:])])[::-1] if layout.shape else np.ones(0, dtype=np.int64)
+    order = sorted(range(len(layout.shape)), key=lambda axis: -layout.stride[axis])
+    for axis in order:
+        if layout.shape[axis] == 1:
+            continue
+        index = remaining // layout.stride[axis]
+        remaining -= index * layout.stride[axis]
+        result += index * int(factors[axis])
+    return result
+
+
+def disjoint(offsets: Integers, lengths: Sequence[int]) -> bool:
+    """Whether no memory belongs to two rows of `offsets` (calls); outputs of one call may share theirs."""
+    calls = np.repeat(np.arange(len(offsets)), offsets.shape[1])
+    starts = offsets.reshape(-1)
+    order = np.argsort(starts, kind="stable")
+    calls, starts, ends = calls[order], starts[order], (offsets + np.array(lengths)[None]).reshape(-1)[order]
+    reach, owner = -1, -1
+    for call, start, end in zip(calls.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        if call != owner and start < reach and end > start:
+            return False
+        if end > reach:
+            reach, owner = end, call
+    return True

@@ -1,0 +1,270 @@
+"""A contestant on a real GPU: shared memory, poisoned allocator, silence, profile, and the judge's stopwatch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import candidates
+import pytest
+import torch
+from hosting import Hosted, Server, hosted
+
+from kerneldojo.devices.cuda import clock, profiler, statistics, trials
+from kerneldojo.devices.cuda.inputs import InputSets, Layout
+from kerneldojo.devices.cuda.memory import OutOfRegionError, SharedRegion
+from kerneldojo.devices.cuda.trials import Effort, Trials
+from kerneldojo.devices.cuda.window import Stopwatch, Timed
+
+pytestmark = pytest.mark.gpu
+
+
+def matrix(rows: int = 512, columns: int = 1024) -> torch.Tensor:
+    return torch.randn(rows, columns, device="cuda")
+
+
+def is_softmax(x: torch.Tensor, y: Any) -> bool:
+    return isinstance(y, torch.Tensor) and torch.allclose(y, torch.softmax(x, -1), atol=1e-6)
+
+
+# Memory
+
+
+def test_memory_crosses_and_comes_back(server: Server) -> None:
+    matrix().eq(3).all().item()  # what the first use of a kernel takes is not what is looked for
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    before = torch.cuda.mem_get_info()[0]
+    with SharedRegion.create(1 << 30) as region:
+        assert torch.cuda.mem_get_info()[0] <= before - (1 << 30)
+        view = region.tensor(4096, (16, 16), (16, 1), torch.float32)
+        view.fill_(3)
+        assert region.bytes()[4096 : 4096 + 1024].view(torch.float32).eq(3).all()
+        with pytest.raises(OutOfRegionError):
+            region.tensor(region.size - 4, (2,), (1,), torch.float32)
+        del view
+    assert torch.cuda.mem_get_info()[0] == before
+
+
+@pytest.mark.parametrize(
+    "source", ["HONEST", "TORCH_ONLY", "HALF_AND_HALF", "GRAPH", "AUTOTUNED", "SIDE_STREAM_UNJOINED"]
+)
+def test_candidates_run_within_the_shared_heap(server: Server, source: str) -> None:
+    with hosted(server) as contestant:
+        assert "failure" not in contestant.start(getattr(candidates, source))
+        for _ in range(2):
+            x = matrix()
+            assert is_softmax(x, contestant.call(x))
+        heap = contestant.ask("platform", what="memory")["heap"]
+        assert heap["fallback_count"] == 0
+        assert heap["peak_bytes"] >= x.nbytes
+
+
+def test_what_was_not_written_is_nan(server: Server) -> None:
+    with hosted(server) as contestant:
+        contestant.start(candidates.HALF_THE_ROWS)
+        first = contestant.call(matrix())
+        again = contestant.call(matrix())
+        for y in (first, again):
+            assert y[:256].isfinite().all()
+            assert y[256:].isnan().all()
+
+
+# Silence
+
+
+@pytest.mark.parametrize(
+    ("source", "survives"),
+    [("HONEST", False), ("AUTOTUNED", False), ("GRAPH", False), ("TORCH_ONLY", True), ("DECOY", True)],
+)
+def test_only_an_answer_without_own_kernels_survives_the_silence(server: Server, source: str, survives: bool) -> None:
+    with hosted(server, silent=True) as contestant:
+        assert "failure" not in contestant.start(getattr(candidates, source))
+        x = matrix()
+        assert is_softmax(x, contestant.call(x, silenced=True)) == survives
+
+
+@pytest.mark.slow
+def test_an_extension_builds_runs_is_profiled_and_can_be_silenced(server: Server) -> None:
+    x = matrix()
+    with hosted(server) as contestant:
+        started = time.perf_counter()
+        assert "failure" not in contestant.start(candidates.CUDA)
+        print(f"extension built and loaded in {time.perf_counter() - started:.1f} s")
+        assert is_softmax(x, contestant.call(x))
+        rows = profiled(contestant, x)
+        assert [row["own"] for row in rows if "softmax_rows" in row["name"]] == [True]
+        assert profiler.coverage(rows) == 1.0
+    with hosted(server, silent=True) as contestant:
+        assert "failure" not in contestant.start(candidates.CUDA)
+        assert not is_softmax(x, contestant.call(x, silenced=True))
+
+
+def test_a_broken_extension_is_a_compile_error(server: Server) -> None:
+    with hosted(server) as contestant:
+        answer = contestant.start(candidates.CUDA.replace("float m = -INFINITY;", "float m = -INFINITY"))
+        assert answer["failure"]["kind"] == "compile_error"
+        assert "error" in answer["failure"]["text"]
+
+
+# Profile
+
+
+def profiled(contestant: Hosted, x: torch.Tensor) -> list[dict[str, Any]]:
+    from kerneldojo.contestant import tree
+    from kerneldojo.contestant.arena import Packer
+
+    packer = Packer(contestant.arena, 0, contestant.arena.num_bytes // 2)
+    nodes = [tree.encode([x], packer.put) for _ in range(3)]
+    return contestant.ask("platform", what="profile", instance="m", sets=nodes)["kernels"]
+
+
+def test_own_kernels_are_told_from_library_kernels(server: Server) -> None:
+    x = matrix(4096, 4096)
+    for source, low, high in (
+        ("HONEST", 1.0, 1.0),
+        ("TORCH_ONLY", 0.0, 0.0),
+        ("DECOY", 0.0, 0.2),
+        ("HALF_AND_HALF", 0.3, 0.8),
+    ):
+        with hosted(server) as contestant:
+            contestant.start(getattr(candidates, source))
+            rows = profiled(contestant, x)
+            coverage = profiler.coverage(rows)
+            assert coverage is not None
+            assert low <= coverage <= high, (source, rows)
+            assert all(row["launches"] == pytest.approx(1) for row in rows)
+
+
+def test_a_decoy_named_like_a_library_kernel_covers_only_itself(server: Server) -> None:
+    x = matrix(4096, 4096)
+    with hosted(server) as contestant:
+        contestant.start(candidates.TORCH_ONLY)
+        library = profiled(contestant, x)[0]["name"]
+    for name in (library, "e", "kernel"):
+        source = candidates.DECOY.replace("softmax_rows", "k").replace(
+            "@triton.jit", "@triton.jit(repr=lambda _: NAME)"
+        )
+        with hosted(server) as contestant:
+            contestant.start(source.replace("class ModelNew", f"NAME = {name!r}\nclass ModelNew"))
+            coverage = profiler.coverage(profiled(contestant, x))
+            assert coverage is not None
+            assert coverage < 0.2
+
+
+def test_kernels_of_a_graph_are_found(server: Server) -> None:
+    with hosted(server) as contestant:
+        contestant.start(candidates.GRAPH)
+        rows = profiled(contestant, matrix(4096, 4096))
+        assert [row["own"] for row in rows if row["name"] == "softmax_rows"] == [True]
+
+
+# The stopwatch
+
+
+@pytest.fixture(scope="module")
+def stopwatch() -> Iterator[Stopwatch]:
+    yield Stopwatch()
+
+
+class Race:
+    """A contestant, timed beside an honest one that stands for the reference."""
+
+    def __init__(
+        self,
+        server: Server,
+        stopwatch: Stopwatch,
+        source: str,
+        shape: tuple[int, int],
+        count: int = 32,
+        windows: int = 24,
+    ) -> None:
+        self.wrong: list[tuple[int, int]] = []
+        self.shared: list[bool] = []
+        bases = [[torch.randn(shape, device="cuda")] for _ in range(3)]
+        layouts = [Layout.of(bases[0][0])]
+        with SharedRegion.create(count * layouts[0].num_bytes) as region:
+            inputs = InputSets(region, bases, [True], count)
+            heap = max(4 << 30, 4 * count * layouts[0].num_bytes)
+            with (
+                hosted(server, inputs=region, heap_bytes=heap) as reference,
+                hosted(server, inputs=region, heap_bytes=heap) as contestant,
+            ):
+                for side, text in ((reference, candidates.TORCH_ONLY), (contestant, source)):
+                    assert "failure" not in side.start(text)
+                    side.call(bases[0][0])
+                    side.serve(inputs)
+                sides = [reference.side("reference", bases[0][0]), contestant.side("contestant", bases[0][0])]
+
+                def inspect(length: int, timed: dict[str, Timed]) -> None:
+                    expected, result = timed["reference"], timed.get("contestant")
+                    if result is None or result.sample is None:
+                        return
+                    self.shared.append(not result.disjoint)
+                    for call, tensor in result.sample.outputs():
+                        truth = stopwatch.output(sides[0], expected, call, tensor).reshape(-1)
+                        indices, values = result.sample.values(call, tensor)
+                        if not torch.allclose(values, truth[indices], atol=1e-6):
+                            self.wrong.append((length, call))
+
+                effort = Effort(min_windows=windows, max_windows=windows + 12, seconds=4.0)
+                self.trials: Trials = trials.run(stopwatch, sides, inputs, clock.Device(0), effort, inspect=inspect)
+                self.answers = [side.collect() for side in (reference, contestant)]
+        self.reference = self.trials.series["reference"].fit()
+        self.contestant = self.trials.series["contestant"]
+
+
+def test_an_honest_kernel_is_right_in_every_window_and_as_fast_as_events_say(
+    server: Server, stopwatch: Stopwatch
+) -> None:
+    race = Race(server, stopwatch, candidates.HONEST, (4096, 4096))
+    assert not race.wrong
+    assert not any(race.shared)
+    fit = race.contestant.fit()
+    claimed = sorted(race.contestant.spans_us)[len(race.contestant.spans_us) // 2]
+    assert fit.per_call_us == pytest.approx(claimed, rel=0.15)
+    assert not statistics.charge(fit, race.reference.overhead_us, 20.0).batched
+    assert race.trials.watch.range_mhz is not None
+    assert race.answers[1]["layouts"] == [{"shape": [4096, 4096], "stride": [4096, 1], "dtype": "float32"}]
+
+
+def test_work_on_a_stream_that_is_never_joined_is_paid_for(server: Server, stopwatch: Stopwatch) -> None:
+    race = Race(server, stopwatch, candidates.SIDE_STREAM_UNJOINED, (4096, 4096))
+    honest = Race(server, stopwatch, candidates.HONEST, (4096, 4096))
+    assert race.contestant.fit().per_call_us > 0.9 * honest.contestant.fit().per_call_us
+
+
+def test_answers_that_were_right_only_in_the_rounds_are_found(server: Server, stopwatch: Stopwatch) -> None:
+    race = Race(server, stopwatch, candidates.STALE_AFTER_TEN, (1024, 1024))
+    assert race.wrong
+
+
+def test_half_the_rows_are_found(server: Server, stopwatch: Stopwatch) -> None:
+    race = Race(server, stopwatch, candidates.HALF_THE_ROWS, (1024, 1024))
+    assert race.wrong
+
+
+def test_a_buffer_that_is_returned_twice_is_found(server: Server, stopwatch: Stopwatch) -> None:
+    race = Race(server, stopwatch, candidates.SAME_BUFFER, (1024, 1024))
+    assert any(race.shared)
+
+
+def test_computing_all_calls_at_once_is_found(server: Server, stopwatch: Stopwatch) -> None:
+    """Small calls, where batching pays: honest ones cost about a launch each."""
+    honest = Race(server, stopwatch, candidates.HONEST, (64, 256), count=64, windows=96)
+    cheat = Race(server, stopwatch, candidates.BATCHING, (64, 256), count=64, windows=96)
+    assert not cheat.wrong
+    for race, batched in ((honest, False), (cheat, True)):
+        overhead, error = race.reference.overhead_us, race.reference.single_error_us
+        assert statistics.charge(race.contestant.fit(), overhead, error).batched == batched
+
+
+def test_a_contestant_that_raises_in_a_window_ends_its_series_only(server: Server, stopwatch: Stopwatch) -> None:
+    source = candidates.STALE_AFTER_TEN.replace(
+        "return self.last.clone()", "raise ValueError('enough')\n        return 0"
+    )
+    race = Race(server, stopwatch, source.replace(" if self.calls > 10 else self.last", ""), (1024, 1024))
+    assert race.contestant.failed
+    assert "failure" in race.answers[1]
+    assert "layouts" in race.answers[0]

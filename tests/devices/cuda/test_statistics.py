@@ -1,0 +1,119 @@
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kerneldojo.devices.cuda import statistics
+from kerneldojo.devices.cuda.statistics import Window
+
+
+def windows(per_call: float, overhead: float, noise: float, count: int = 36, longest: int = 64, seed: int = 0):
+    chance = random.Random(seed)
+    lengths = statistics.plan_lengths(longest, count, [chance.random() for _ in range(2 * count)])
+    return [Window(n, overhead + n * per_call + chance.gauss(0, noise)) for n in lengths]
+
+
+@given(
+    per_call=st.floats(0.5, 1e5), overhead=st.floats(0, 1000), longest=st.integers(2, 64), seed=st.integers(0, 10**6)
+)
+@settings(max_examples=50, deadline=None)
+def test_slope_of_a_clean_line_is_exact(per_call: float, overhead: float, longest: int, seed: int) -> None:
+    fit = statistics.fit(windows(per_call, overhead, 0.0, longest=longest, seed=seed))
+    assert fit.per_call_us == pytest.approx(per_call, rel=1e-6, abs=1e-6)
+    assert fit.overhead_us == pytest.approx(overhead, abs=1e-3 + 1e-6 * per_call * longest)
+    low, high = fit.interval_us
+    assert low <= fit.per_call_us <= high
+
+
+def test_a_fifth_of_disturbed_windows_moves_the_slope_by_less_than_a_percent() -> None:
+    clean = windows(36.0, 340.0, 8.0, count=48)
+    chance = random.Random(1)
+    dirty = [
+        Window(w.length, w.wall_us * chance.uniform(1.3, 4)) if index % 5 == 0 else w for index, w in enumerate(clean)
+    ]
+    assert statistics.fit(dirty).per_call_us == pytest.approx(36.0, rel=0.01)
+
+
+def test_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    hits = 0
+    for seed in range(100):
+        low, high = statistics.fit(windows(36.0, 340.0, 10.0, seed=seed)).interval_us
+        hits += low <= 36.0 <= high
+    assert hits >= 85
+
+
+def test_repeated_fits_of_noise_as_measured_on_an_h200_agree_within_two_percent() -> None:
+    slopes = [statistics.fit(windows(36.0, 340.0, 12.0, seed=seed)).per_call_us for seed in range(10)]
+    assert statistics.spread(slopes) < 0.02
+
+
+def test_one_length_is_not_enough_for_a_slope() -> None:
+    with pytest.raises(ValueError, match="two lengths"):
+        statistics.fit([Window(3, 10.0), Window(3, 11.0)])
+
+
+def test_disturbed_windows_are_left_out() -> None:
+    good = windows(10.0, 50.0, 0.0)
+    bad = [Window(64, 1e9, undisturbed=False)] * 100
+    assert statistics.fit(good + bad).per_call_us == pytest.approx(10.0)
+
+
+@given(host=st.floats(2, 200), device=st.floats(2, 5000), seed=st.integers(0, 1000))
+@settings(max_examples=100, deadline=None)
+def test_an_honest_call_is_never_found_batched(host: float, device: float, seed: int) -> None:
+    """Calls in a row overlap host and device: each costs the larger, one alone costs both."""
+    overhead = 330.0
+    chance = random.Random(seed)
+    lengths = statistics.plan_lengths(64, 36, [chance.random() for _ in range(72)])
+    honest = [Window(n, overhead + min(host, device) + n * max(host, device) + chance.gauss(0, 8)) for n in lengths]
+    verdict = statistics.charge(statistics.fit(honest), overhead_us=overhead, overhead_error_us=4.0)
+    assert not verdict.batched
+    assert verdict.per_call_us == pytest.approx(max(host, device), rel=0.05, abs=1.0)
+
+
+def test_batching_is_found_and_charged_like_one_call_alone() -> None:
+    """All pending calls in one launch: a window costs what one call costs, and a little for each output."""
+    chance = random.Random(3)
+    lengths = statistics.plan_lengths(64, 36, [chance.random() for _ in range(72)])
+    cheating = [Window(n, 330.0 + 60.0 + 0.8 * n + chance.gauss(0, 5)) for n in lengths]
+    verdict = statistics.charge(statistics.fit(cheating), overhead_us=330.0, overhead_error_us=3.0)
+    assert verdict.batched
+    assert verdict.per_call_us == pytest.approx(60.8, rel=0.15)
+    assert "alone" in verdict.evidence
+
+
+def test_claims_above_the_judges_clock_are_not_believed() -> None:
+    fit = statistics.fit(windows(36.0, 340.0, 1.0))
+    assert statistics.believable_claim(35.0, fit)
+    assert not statistics.believable_claim(60.0, fit)
+    assert not statistics.believable_claim(0.0, fit)
+
+
+def test_coverage_is_cut_to_what_vanishes_in_silence() -> None:
+    assert statistics.covered(0.97, full_us=100.0, silenced_us=95.0, error_us=1.0) == pytest.approx(0.06)
+    assert statistics.covered(0.9, full_us=100.0, silenced_us=5.0, error_us=1.0) == 0.9
+    assert statistics.covered(0.5, full_us=100.0, silenced_us=130.0, error_us=1.0) == 0.0
+
+
+@given(longest=st.integers(1, 256), count=st.integers(1, 60), seed=st.integers(0, 10**6))
+@settings(max_examples=100, deadline=None)
+def test_planned_lengths_stay_in_range_and_differ(longest: int, count: int, seed: int) -> None:
+    chance = random.Random(seed)
+    lengths = statistics.plan_lengths(longest, count, [chance.random() for _ in range(2 * count)])
+    assert len(lengths) == count
+    assert all(1 <= n <= longest for n in lengths)
+    if longest >= 2 and count >= 2:
+        assert len(set(lengths)) >= 2
+
+
+def test_longest_window_follows_speed_and_memory() -> None:
+    assert statistics.longest_window(40.0, num_sets=64) == 64
+    assert statistics.longest_window(40.0, num_sets=16) == 16
+    assert statistics.longest_window(2700.0, num_sets=64) == 4
+    assert statistics.longest_window(1e6, num_sets=1) == 2
+
+
+def test_host_bound_below_eighty_percent() -> None:
+    assert statistics.host_bound(5.0, 12.0)
+    assert not statistics.host_bound(11.0, 12.0)
