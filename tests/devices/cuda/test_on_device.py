@@ -32,7 +32,8 @@ def is_softmax(x: torch.Tensor, y: Any) -> bool:
 
 
 def test_memory_crosses_and_comes_back(server: Server) -> None:
-    matrix().eq(3).all().item()  # what the first use of a kernel takes is not what is looked for
+    with SharedRegion.create(1 << 21) as region:  # what the first use of a kernel takes is not what is looked for
+        assert region.bytes().view(torch.float32).fill_(3).eq(3).all()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     before = torch.cuda.mem_get_info()[0]
@@ -224,6 +225,7 @@ def test_an_honest_kernel_is_right_in_every_window_and_as_fast_as_events_say(
     fit = race.contestant.fit()
     claimed = sorted(race.contestant.spans_us)[len(race.contestant.spans_us) // 2]
     assert fit.per_call_us == pytest.approx(claimed, rel=0.15)
+    assert race.contestant.num_disturbed < 0.2 * len(race.contestant.windows)
     assert not statistics.charge(fit, race.reference.overhead_us, 20.0).batched
     assert race.trials.watch.range_mhz is not None
     assert race.answers[1]["layouts"] == [{"shape": [4096, 4096], "stride": [4096, 1], "dtype": "float32"}]

@@ -144,7 +144,8 @@ class Contained:
         while any(folder.exists() for folder in self._groups) and time.monotonic() < until:
             for folder in self._groups:
                 with contextlib.suppress(OSError):
-                    processes.send(map(int, (folder / "cgroup.procs").read_text().split()), signal.SIGKILL)
+                    inside = map(int, (folder / "cgroup.procs").read_text().split())
+                    processes.send(filter(None, inside), signal.SIGKILL)  # 0: one that we cannot see
                     if (folder / "freezer.state").exists():
                         (folder / "freezer.state").write_text("THAWED")
                     folder.rmdir()

@@ -32,6 +32,7 @@ from kerneldojo.contestant.sandbox.users import HeldUid
 
 _TICK_SECONDS = 0.02
 _TICK_WITHOUT_PIDFD_SECONDS = 0.01
+_NICENESS = -15
 
 
 def keep(
@@ -111,6 +112,8 @@ class Keeper:
         for descriptor in self.policy.keep_fds:
             os.close(descriptor)
         os.set_blocking(self._output, False)
+        with contextlib.suppress(PermissionError):  # root alone may; a contestant must not starve its keeper
+            os.setpriority(os.PRIO_PROCESS, 0, _NICENESS)
 
     def wait_until_enclosed(self) -> dict[str, object]:
         """Block until the contestant is locked in and about to run `main`.

@@ -31,12 +31,14 @@ class Meters:
 
     def exceeded(self) -> Cause | None:
         """The limit that does not hold now, if any."""
+        if not (self._group and self._group.limits_processes) and not self._plan.counts_processes_by_user:
+            # First, and no further than needed: a fork bomb grows while it is counted.
+            most = self._limits.num_processes + 1  # the first process inside is ours
+            below = processes.descendants(os.getpid(), at_most=4 * most)
+            if len(below) > most and sum(map(processes.is_alive, below)) > most:
+                return "processes"
         if self._memory_exceeded():
             return "memory"
-        if not (self._group and self._group.limits_processes) and not self._plan.counts_processes_by_user:
-            alive = sum(map(processes.is_alive, processes.descendants(os.getpid())))
-            if alive > self._limits.num_processes + 1:
-                return "processes"
         now = time.monotonic()
         if now >= self._next_scratch:
             too_much = self._scratch_exceeded()

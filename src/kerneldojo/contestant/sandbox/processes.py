@@ -23,32 +23,27 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def descendants(pid: int) -> list[int]:
-    """Everything below `pid`, parents first. A snapshot: forks may be missed while the tree runs."""
-    if not Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").exists():
-        return _descendants_by_parent(pid)
+def descendants(pid: int, at_most: int | None = None) -> list[int]:
+    """Everything below `pid`, or the first `at_most`. A snapshot: forks may be missed while the tree runs."""
+    has_lists = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").exists()
+    below = children if has_lists else _parents().get
     found, pending = [], [pid]
-    while pending:
-        below = children(pending.pop())
-        found += below
-        pending += below
+    while pending and (at_most is None or len(found) < at_most):
+        fresh = below(pending.pop()) or []
+        found += fresh
+        pending += fresh
     return found
 
 
-def _descendants_by_parent(pid: int) -> list[int]:
-    """The same for kernels without /proc/PID/task/TID/children."""
+def _parents() -> dict[int, list[int]]:
+    """Children by parent, for kernels without /proc/PID/task/TID/children."""
     parents: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdigit():
             with contextlib.suppress(OSError):
                 after_name = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
                 parents.setdefault(int(after_name[1]), []).append(int(name))
-    found, pending = [], [pid]
-    while pending:
-        below = parents.get(pending.pop(), [])
-        found += below
-        pending += below
-    return found
+    return parents
 
 
 def num_tasks_of(uid: int) -> int:
@@ -71,8 +66,14 @@ def is_alive(pid: int) -> bool:
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
-    """Signal each of `pids` that still exists."""
+    """Signal each of `pids` that still exists.
+
+    Raises:
+        ValueError: one is not the id of a process; 0, 1 and -1 mean our group, the first process and everybody.
+    """
     for pid in pids:
+        if pid <= 1:
+            raise ValueError(f"{pid} is not a contestant")
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 

@@ -21,8 +21,10 @@ from kerneldojo.devices.cuda.inputs import InputSets
 from kerneldojo.devices.cuda.statistics import Fit, Window
 from kerneldojo.devices.cuda.window import Side, Stopwatch, Timed, draw_plan
 
-DISTURBED = 3.0
+SLOW_FLUSH = 3.0
 """A flush that takes this many times longer than usual betrays somebody else on the device."""
+USUAL_PRIME = (0.6, 1.6)
+"""So does bringing a context in, if it takes less or more than these shares of the usual time."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,11 @@ class Series:
     """The side's own times of single calls; claims."""
     failed: int = pages.OK
     """How a window failed, if one did: no more were run for this side."""
+
+    @property
+    def num_disturbed(self) -> int:
+        """Windows left out because something else used the device. Many of them are evidence in themselves."""
+        return sum(not window.undisturbed for window in self.windows)
 
     def fit(self) -> Fit:
         """The line through the windows; raises ValueError if there are too few."""
@@ -131,6 +138,7 @@ class _Round:
         self._stopwatch, self._sides, self._inputs = stopwatch, sides, inputs
         self._series, self._inspect, self._chance = series, inspect, chance
         self._flushes: list[float] = []
+        self._primes: dict[str, list[float]] = {side.name: [] for side in sides}
 
     def play(self, length: int, *, counted: bool, with_events: bool = False) -> dict[str, Timed]:
         """One round: fresh inputs, then a window of each side that has not failed."""
@@ -144,7 +152,7 @@ class _Round:
             stamp = (lambda: stamps.pop().stamp(length)) if stamps else None
             result = self._stopwatch.time(side, length, plan, stamp=stamp, with_events=with_events)
             timed[side.name] = result
-            self._note(self._series[side.name], result, counted=counted)
+            self._note(side.name, result, counted=counted)
         if self._inspect is not None and timed:
             self._inspect(length, timed)
         for side in playing:
@@ -153,16 +161,19 @@ class _Round:
         self.count += counted
         return {name: result for name, result in timed.items() if result.state == pages.OK}
 
-    def _note(self, series: Series, result: Timed, *, counted: bool) -> None:
+    def _note(self, name: str, result: Timed, *, counted: bool) -> None:
+        series = self._series[name]
         if result.state != pages.OK:
             series.failed = result.state
             return
-        self._flushes.append(result.prepare_us)
-        usual = float(np.median(self._flushes))
         series.spans_us.extend(result.spans_us)
+        self._flushes.append(result.prepare_us)
+        primes = self._primes[name]
+        primes.append(result.prime_us)
         if counted:
-            undisturbed = result.prepare_us < DISTURBED * usual
-            series.windows.append(Window(result.length, result.wall_us, undisturbed))
+            low, high = (share * float(np.median(primes)) for share in USUAL_PRIME)
+            alone = result.prepare_us < SLOW_FLUSH * float(np.median(self._flushes))
+            series.windows.append(Window(result.length, result.wall_us, alone and low <= result.prime_us <= high))
 
     def sharp(self, target_error: float) -> bool:
         """Whether every side's slope is known well enough."""
