@@ -49,7 +49,9 @@ def main(flavour: str, control_fd: int) -> None:
     except ChannelClosed:
         return
     except Exception:
-        control.send({"failed": traceback.format_exc(limit=8)[-4000:]})
+        traceback.print_exc()
+        with contextlib.suppress(WireError):
+            control.send({"failed": traceback.format_exc(limit=8)[-4000:]})
         sys.exit(1)
 
 
@@ -58,20 +60,27 @@ def warm_up(flavour: str) -> None:
     import torch
 
     torch.set_num_threads(1)
+    from kerneldojo.contestant import rehearsal
+
     if flavour == "cuda":
         from kerneldojo.devices.cuda import warm
 
+        rehearsal.rehearse(interpreted=False)
         warm.prepare()
         return
-    from kerneldojo.contestant import rehearsal
     from kerneldojo.devices import interpreter, target
 
     if flavour == "interpret":
         interpreter.prepare()
         interpreter.warm_up()
-        rehearsal.rehearse()
+        rehearsal.rehearse(interpreted=True)
     else:
         target.warm_up()
+
+
+def last_line(text: str) -> str:
+    """The last line of a traceback: what was raised."""
+    return text.strip().rpartition("\n")[2]
 
 
 class Server:
@@ -134,7 +143,8 @@ class Server:
         try:
             contained = sandbox.launch(contestant, policy, self._features)
         except Exception as error:
-            leash.send({"failed": f"{type(error).__name__}: {error}"})
+            with contextlib.suppress(WireError):
+                leash.send({"failed": f"{type(error).__name__}: {last_line(str(error))}"})
             leash.close()
             return
         finally:
@@ -149,7 +159,7 @@ class Server:
         except WireError:
             order = "kill"
         if order == "kill":
-            slot.contained.kill()
+            slot.contained.ask_to_end()
             self._ended(slot)
         elif order == "freeze":
             slot.contained.freeze()
@@ -159,9 +169,11 @@ class Server:
             self._answer(slot, {"frozen": False})
 
     def _ended(self, slot: Slot) -> None:
-        result = slot.contained.result()
         self._slots.remove(slot)
-        self._answer(slot, {"ended": asdict(result)})
+        try:
+            self._answer(slot, {"ended": asdict(slot.contained.result())})
+        except sandbox.SandboxError as error:  # Its keeper failed: our fault, and no reason to lose the others.
+            self._answer(slot, {"failed": last_line(str(error))})
         slot.leash.close()
 
     def _answer(self, slot: Slot, message: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from kerneldojo.contestant.arena import HostArena
-from kerneldojo.contestant.platform import InterpretPlatform
+from kerneldojo.contestant.platform import HostPlatform, InterpretPlatform, Platform
 from kerneldojo.contestant.runner import Runner
 
 SOURCE = """
@@ -36,11 +36,17 @@ def get_init_inputs():
 """
 
 
-def rehearse() -> None:
-    """Load, construct and call a small module in every way that a runner offers."""
+def rehearse(*, interpreted: bool) -> None:
+    """Load, construct and call a small module in every way that a runner offers.
+
+    Args:
+        interpreted: whether this fork server's contestants interpret kernels; else only what is common to all
+            platforms is rehearsed, in host memory, for the parent of CUDA processes must not touch a device.
+    """
     arena = HostArena.create(1 << 22)
+    platform: Platform = InterpretPlatform([arena.fd], "h100") if interpreted else HostPlatform([arena.fd])
     with tempfile.TemporaryDirectory(prefix="dojo-") as folder:
-        runner = Runner(InterpretPlatform([arena.fd], "h100"), Path(folder))
+        runner = Runner(platform, Path(folder))
         room = {"number": 0, "start": 1 << 21, "stop": 1 << 22}
 
         def act(op: str, **fields: object) -> dict[str, object]:
@@ -53,7 +59,8 @@ def rehearse() -> None:
         sizes = act("draw", what="get_init_inputs", seed=1)["values"]
         inputs = act("draw", what="get_inputs", seed=1, distribution="signed")["values"]
         act("construct", instance="a", entry_point="Model", seed=2, training=True, arguments=sizes)
-        act("needed_bytes", instance="a", seed=3, arguments=inputs)
+        if interpreted:  # A backward pass counts CUDA devices, which a parent of CUDA processes must not.
+            act("needed_bytes", instance="a", seed=3, arguments=inputs)
         variants = ["native", "float64", "tf32"]
         act("expect", instance="a", variants=variants, seed=3, footprint=True, arguments=inputs)
         act("call", instance="a", seed=3, arguments=inputs)

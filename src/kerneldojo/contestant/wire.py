@@ -102,6 +102,17 @@ class Channel:
         """Whether bytes have arrived that nobody asked for."""
         return bool(self._pending) or bool(select.select([self._socket], [], [], 0)[0])
 
+    def is_closed(self) -> bool:
+        """Whether the other side has closed the channel and everything that it sent was read."""
+        if self._pending:
+            return False
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     def close(self) -> None:
         """Close the socket and any descriptor that was received and not taken."""
         self._socket.close()

@@ -91,21 +91,33 @@ class Auditor:
         self._memory: dict[str, AuditReport] = {}
 
     def audit(
-        self, problem: Problem, reference: Reference, precision: str = "tf32", *, fresh: bool = False
+        self,
+        problem: Problem,
+        reference: Reference,
+        precision: str = "tf32",
+        memory_limit: int | None = None,
+        *,
+        fresh: bool = False,
     ) -> AuditReport:
-        """Return the report on a problem, from memory unless `fresh`."""
-        key = content_hash(VERSION, precision, torch.__version__, str(reference.hosted.arena.device), problem.hash)
+        """Return the report on a problem, from memory unless `fresh`; `memory_limit` as for `problems.audit`."""
+        device = f"{reference.hosted.arena.device} {memory_limit}"
+        key = content_hash(VERSION, precision, torch.__version__, device, problem.hash)
         report = None if fresh else self._memory.get(key) or self._read(key)
         if report is None:
-            report = audit(problem, RunnerReference(reference), precision="ieee" if precision == "ieee" else "tf32")
+            report = audit(
+                problem,
+                RunnerReference(reference),
+                precision="ieee" if precision == "ieee" else "tf32",
+                memory_limit=memory_limit,
+            )
             self._write(key, report)
         self._memory[key] = report
         return report
 
-    def conduct(self, findings: Findings, reference: Reference) -> Conduct:
+    def conduct(self, findings: Findings, reference: Reference, memory_limit: int | None = None) -> Conduct:
         """How a problem is to be judged; raises `Ruling` if it is not to be."""
         precision = findings.protocol.precision
-        report = self.audit(findings.problem, reference, precision)
+        report = self.audit(findings.problem, reference, precision, memory_limit)
         if report.status == "invalid":
             raise Ruling(Status.INVALID_PROBLEM, f"the problem cannot be judged: {report.reason}")
         if report.status == "degenerate":

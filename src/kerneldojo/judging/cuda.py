@@ -78,15 +78,8 @@ class CudaBench:
         return SharedRegion.create(self._total_bytes // 16, self.index)
 
     def reference(self, problem: Problem, protocol: Protocol, inputs: SharedRegion | None = None) -> Reference:
-        """A reference runner with the problem loaded."""
-        session = self._session(protocol, inputs, silent=False)
-        reference = Reference(session, problem, REFERENCE_SECONDS)
-        try:
-            reference.load()
-        except BaseException:
-            session.close()
-            raise
-        return reference
+        """A reference runner, not yet loaded."""
+        return Reference(self._session(protocol, inputs, silent=False), problem, REFERENCE_SECONDS)
 
     def contestant(
         self, candidate: Candidate, protocol: Protocol, inputs: SharedRegion, *, silent: bool = False
@@ -120,19 +113,22 @@ def judge_on_cuda(bench: CudaBench, auditor: Auditor, language: Language, findin
             bench.server.start()
             inputs = bench.inputs()
             stack.callback(inputs.close)
+            # All three start at once: most of that time is the driver making contexts.
             reference = bench.reference(problem, protocol, inputs)
             stack.callback(reference.hosted.session.close)
             contestant = bench.contestant(candidate, protocol, inputs)
             stack.callback(contestant.hosted.session.close)
-        with findings.stage("audit"):
-            conduct = auditor.conduct(findings, reference)
-        with findings.stage("build"):
-            contestant.load(build_seconds)
-            findings.isolation = contestant.hosted.session.measures
-            # The twin builds while the rounds go on.
             twin = bench.contestant(candidate, protocol, inputs, silent=True)
             stack.callback(twin.hosted.session.close)
+            reference.load()
+        with findings.stage("audit"):
+            conduct = auditor.conduct(findings, reference, bench.heap_bytes)
+        with findings.stage("build"):
+            contestant.post_load()
             twin.post_load()
+            contestant.collect_load(build_seconds)
+            contestant.hosted.session.wait_started()
+            findings.isolation = contestant.hosted.session.measures
         match = Match(reference, contestant, conduct)
         _play(match, findings)
         with findings.stage("timing"):

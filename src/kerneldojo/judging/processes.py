@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from kerneldojo.contestant.arena import HostArena
+from kerneldojo.contestant.forkserver import last_line
 from kerneldojo.contestant.wire import (
     Channel,
     ChannelClosed,
@@ -120,6 +121,7 @@ class ForkServer:
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # Asking whether CUDA is there must not initialise it.
             **({"TRITON_INTERPRET": "1"} if self.flavour == "interpret" else {}),
             **self._environment,
         }
@@ -225,14 +227,17 @@ class Session:
 
     def post(self, operation: str, **fields: Any) -> None:
         """Send a command; its answer is fetched with `collect`."""
+        if self._door.is_closed():
+            raise self._died()
         if self._door.has_unread():
-            self._check_alive()
             raise Tampered("it spoke without being asked")
         self._number += 1
         try:
             self._door.send({"op": operation, "number": self._number, **fields})
-        except (ChannelClosed, DeadlinePassed):
-            self._check_alive()
+        except ChannelClosed:
+            raise self._died() from None
+        except DeadlinePassed:
+            self.kill()
             raise Late("it does not listen") from None
 
     def collect(self, timeout: float) -> dict[str, Any]:
@@ -243,8 +248,7 @@ class Session:
             self.kill()
             raise Late(f"no answer within {timeout:.1f} s") from None
         except ChannelClosed:
-            self.kill(patience=2.0)
-            raise Died(self.ended or {}) from None
+            raise self._died() from None
         except MalformedFrame as error:
             self.kill()
             raise Tampered(str(error)) from None
@@ -255,11 +259,11 @@ class Session:
             raise _failed(failure, answer.get("specializations"))
         return answer
 
-    def _check_alive(self) -> None:
-        """Raise `Died` if the door is closed rather than full."""
-        if self._leash.has_unread():
-            self.kill()
-            raise Died(self.ended or {})
+    def _died(self) -> Died:
+        """Its door is closed: wait a moment for its own end, so that this is what is seen, and say how it ended."""
+        self.kill(patience=2.0)
+        log.info("a hosted process ended: %s", {**(self.ended or {}), "measures": "..."})
+        return Died(self.ended or {})
 
     def has_ended(self) -> bool:
         """Whether it ended by itself, as far as has been heard."""
@@ -294,12 +298,14 @@ class Session:
         """
         if self.ended is not None:
             return
+        if patience:
+            with contextlib.suppress(WireError):
+                self._wait_ended(patience)
+                return
+        # It may have ended meanwhile: then the leash cannot be written to, but how it ended can still be read.
         with contextlib.suppress(WireError):
-            if patience:
-                with contextlib.suppress(DeadlinePassed):
-                    self._wait_ended(patience)
-                    return
             self._leash.send({"op": "kill"})
+        with contextlib.suppress(WireError):
             self._wait_ended(30.0)
         if self.ended is None:
             raise Infrastructure("a contestant's end was not reported: its fork server died")
@@ -335,11 +341,6 @@ class Session:
         self._leash.close()
         self.arena.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
-
-
-def last_line(text: str) -> str:
-    """The last line of a traceback: what was raised."""
-    return text.strip().rpartition("\n")[2]
 
 
 def _failed(failure: Any, specializations: Any) -> HostedEnd:

@@ -35,7 +35,7 @@ from kerneldojo.schema import Roofline, Status, Timing
 
 NUM_BASES = 4
 """Sets of inputs that are drawn from the problem; timed calls get these, moved about."""
-MAX_SETS = 64
+MAX_SETS = 128
 NUM_FULL_CHECKS = 3
 """Timed calls whose whole output is compared with the oracle; samples of all others are compared too."""
 LOOSE = {torch.float64: 1e-6, torch.float32: 2e-2, torch.float16: 5e-2, torch.bfloat16: 1e-1}
@@ -154,7 +154,7 @@ def measure(bench: Any, match: Match, twin: Contestant | None, region: SharedReg
     _post(reference.hosted, sets["reference"], tf32=findings.precision_class == "tf32")
     _post(contestant.hosted, sets["contestant"])
     if twin is not None and _prepare_twin(match, twin, drawn[0]):
-        sides["twin"] = _side("twin", twin.hosted, list(mine.layouts))
+        sides["twin"] = _side("twin", twin.hosted, list(mine.layouts), is_decisive=False)
         _post(twin.hosted, _nodes(twin.hosted, drawn[0], inputs))
     inspection = Inspection(sides, inputs, bench.stopwatch)
     result = _run(bench, sides, inputs, findings, inspection)
@@ -203,12 +203,12 @@ def _nodes(hosted: Hosted, values: Any, inputs: InputSets) -> list[tree.Node]:
     return [node(index) for index in range(inputs.count)]
 
 
-def _side(name: str, hosted: Hosted, layouts: list[Layout]) -> Side:
+def _side(name: str, hosted: Hosted, layouts: list[Layout], *, is_decisive: bool = True) -> Side:
     def check() -> None:
         if hosted.session.has_ended():
             raise Died({})
 
-    return Side(name, hosted.arena, tuple(layouts), check)
+    return Side(name, hosted.arena, tuple(layouts), check, is_decisive)
 
 
 def _post(hosted: Hosted, sets: list[tree.Node], **fields: Any) -> None:

@@ -177,7 +177,8 @@ class _Round:
 
     def sharp(self, target_error: float) -> bool:
         """Whether every side's slope is known well enough."""
-        live = [series for series in self._series.values() if series.failed == pages.OK]
+        decisive = [self._series[side.name] for side in self._sides if side.is_decisive]
+        live = [series for series in decisive if series.failed == pages.OK]
         try:
             return all(series.fit().relative_error <= target_error for series in live)
         except ValueError:

@@ -7,6 +7,7 @@ CUDA is available is not.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import tempfile
@@ -18,6 +19,9 @@ from typing import Any
 import torch
 
 from kerneldojo.devices.cuda.arena import Heap, compile_allocator
+
+
+CUDA_ERROR_NOT_INITIALIZED = 3
 
 
 @cache
@@ -44,8 +48,14 @@ def prepare() -> None:
         importlib.import_module("cupti.cupti")
     _load_triton_driver()
     _compile_something()
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized() or driver_is_initialised():
         raise RuntimeError("the fork server touched CUDA: no contestant could use it")
+
+
+def driver_is_initialised() -> bool:
+    """Whether `cuInit` was called in this process, by whomever; asking does not call it."""
+    count = ctypes.c_int()
+    return ctypes.CDLL("libcuda.so.1").cuDeviceGetCount(ctypes.byref(count)) != CUDA_ERROR_NOT_INITIALIZED
 
 
 def capability(index: int = 0) -> tuple[int, int]:

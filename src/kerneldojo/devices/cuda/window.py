@@ -107,6 +107,8 @@ class Side:
     """Its outputs: how each lies, as found in the rounds."""
     check: Callable[[], None]
     """Raises if its process is gone; called while the judge waits."""
+    is_decisive: bool = True
+    """Whether windows go on until this side's figure is sharp."""
 
 
 class Stopwatch:
