@@ -40,17 +40,17 @@ def test_what_a_candidate_puts_into_an_exception_is_not_repeated(source: str, tm
 
 
 def test_errors_of_libraries_are_told_with_the_line(tmp_path: Path) -> None:
-    told = failure_of("import torch\nx = torch.zeros(3)\ny = x @ torch.zeros(4)\n", tmp_path)["text"]
-    assert told.startswith("RuntimeError: ")
-    assert "inconsistent tensor size" in told
-    assert "(line 3: y = x @ torch.zeros(4))" in told
+    failure = failure_of("import torch\nx = torch.zeros(3)\ny = x @ torch.zeros(4)\n", tmp_path)
+    assert failure["text"].startswith("RuntimeError: ")
+    assert "inconsistent tensor size" in failure["text"]
+    assert failure["line"] == 3
 
 
 def test_a_missing_name_and_a_syntax_error_are_told(tmp_path: Path) -> None:
-    assert failure_of("print(nosuch)", tmp_path)["text"] == (
-        "NameError: name 'nosuch' is not defined (line 1: print(nosuch))"
-    )
-    assert "SyntaxError" in failure_of("def f(:\n", tmp_path)["text"]
+    assert failure_of("print(nosuch)", tmp_path)["text"] == "NameError: name 'nosuch' is not defined"
+    failure = failure_of("x = 1\ndef f(:\n", tmp_path)
+    assert failure["text"].startswith("SyntaxError")
+    assert failure["line"] == 2
 
 
 def test_memory_errors_have_a_kind_of_their_own(tmp_path: Path) -> None:

@@ -2,13 +2,13 @@
 
 The text reaches the candidate's author, who may be a policy that learns to read through it. So only this is passed on:
 the type's name if it is a well-known one, the message if it was raised below the candidate's own code (by torch,
-Triton, a compiler) and is short, and the candidate's own line, which its author knows. What the candidate itself put
-into an exception at run time is not repeated: the source line says what an honest author needs.
+Triton, a compiler) and is short, and the number of the candidate's own line. What the candidate itself put into an
+exception at run time is not repeated: its source line, which its author knows, says what an honest author needs.
 """
 
 from __future__ import annotations
 
-import re
+import dis
 import sys
 import traceback
 from pathlib import Path
@@ -26,6 +26,8 @@ class Failure(TypedDict):
 
     kind: Kind
     text: str
+    line: int
+    """Line of the candidate's source, 0 if none; the judge adds its text from a copy that the candidate cannot edit."""
 
 
 TOLD_PACKAGES = ("torch", "triton", "numpy", "kerneldojo")
@@ -44,13 +46,11 @@ def describe(error: BaseException, candidate_file: str, stage: Kind) -> Failure:
     own = [frame for frame in frames if frame.filename == candidate_file]
     parts = [_type_name(error)]
     if isinstance(error, SyntaxError) and error.filename == candidate_file:
-        parts = [f"SyntaxError: {_clean(error.msg)} (line {error.lineno})"]
+        parts = [f"SyntaxError: {_clean(error.msg)}"]
     elif _is_told(error, frames, candidate_file):
         parts.append(f": {_clean(str(error))}")
-    if own:
-        line = (own[-1].line or "").strip()
-        parts.append(f" (line {own[-1].lineno}: {_clean(line, 160)})")
-    return {"kind": _kind(error, stage), "text": "".join(parts)[:MAX_TEXT]}
+    at = own[-1].lineno if own else getattr(error, "lineno", None)
+    return {"kind": _kind(error, stage), "text": "".join(parts)[:MAX_TEXT], "line": at if isinstance(at, int) else 0}
 
 
 def _is_told(error: BaseException, frames: traceback.StackSummary, candidate_file: str) -> bool:
@@ -61,10 +61,19 @@ def _is_told(error: BaseException, frames: traceback.StackSummary, candidate_fil
         return True
     innermost = frames[-1]
     if innermost.filename == candidate_file:
-        # A built-in function leaves no frame of its own; what it says is told from a `raise` by the source line.
-        return not re.search(r"\braise\b|\bassert\b|exec|eval|throw", innermost.line or "")
+        # A built-in function leaves no frame of its own: what it says is told from a `raise` by the instruction.
+        return not _raised_by_statement(error)
     parts = Path(innermost.filename).parts
     return any(package in parts for package in TOLD_PACKAGES)
+
+
+def _raised_by_statement(error: BaseException) -> bool:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return True
+    return dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
 
 
 LOOKUPS = (NameError, AttributeError, ImportError, ModuleNotFoundError, UnboundLocalError)

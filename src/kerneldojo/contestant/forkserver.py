@@ -13,6 +13,7 @@ control socket closes, what hangs on it is killed: nothing outlives the judge.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import select
 import signal
@@ -43,6 +44,7 @@ def main(flavour: str, control_fd: int) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
         warm_up(flavour)
+        settle_memory()
         features = sandbox.probe()
         control.send({"ready": flavour, "pid": os.getpid(), "features": features.as_json()})
         Server(control, flavour, features).serve()
@@ -53,6 +55,18 @@ def main(flavour: str, control_fd: int) -> None:
         with contextlib.suppress(WireError):
             control.send({"failed": traceback.format_exc(limit=8)[-4000:]})
         sys.exit(1)
+
+
+def settle_memory() -> None:
+    """Leave nothing for a fork to collect.
+
+    A descriptor whose owner is garbage here is closed by number when a child's collector finds the owner, and by then
+    the number may be one of the child's own pipes. So garbage is collected here, before each fork, and never there
+    until the child is itself. Frozen objects also keep their memory shared, for nobody's collector touches them.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.disable()
 
 
 def warm_up(flavour: str) -> None:
@@ -140,6 +154,7 @@ class Server:
             gpu=self._flavour == "cuda",
             environment=environment,
         )
+        gc.collect()
         try:
             contained = sandbox.launch(contestant, policy, self._features)
         except Exception as error:

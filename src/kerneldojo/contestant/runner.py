@@ -10,6 +10,7 @@ either results or a `failure`.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import random
@@ -35,6 +36,7 @@ IDLE_SECONDS = 3600.0
 
 def main(flavour: str, door_fd: int, arena_fds: list[int], scratch: Path, device: str) -> None:
     """Serve the judge until it closes the door."""
+    gc.enable()  # The fork server had it off; see there.
     for name in ("tmp", "home", "triton", "extensions"):
         (scratch / name).mkdir(exist_ok=True)
     os.environ.update(
@@ -99,6 +101,7 @@ class Runner:
                 "failure": {
                     "kind": "compile_error",
                     "text": f"the source defines no class {command['entry_point']} that is a torch.nn.Module",
+                    "line": 0,
                 }
             }
         self._module = module

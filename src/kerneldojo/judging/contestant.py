@@ -83,14 +83,14 @@ class Contestant:
         try:
             self.hosted.post("load", source=candidate.source, entry_point=candidate.entry_point)
         except HostedEnd as end:
-            raise of_candidate(end, "import") from None
+            raise of_candidate(end, "import", self._candidate.source) from None
 
     def collect_load(self, timeout: float) -> None:
         """Wait until the source is imported."""
         try:
             answer = self.hosted.session.collect(min(timeout, self.hosted.remaining))
         except HostedEnd as end:
-            raise of_candidate(end, "import") from None
+            raise of_candidate(end, "import", self._candidate.source) from None
         self._custom_state = bool(answer.get("custom_state"))
 
     def construct(
@@ -143,7 +143,7 @@ class Contestant:
         except HostedEnd as end:
             if isinstance(end, Failed):
                 self.failed_specializations = _dicts(end.specializations)
-            raise of_candidate(end, stage) from None
+            raise of_candidate(end, stage, self._candidate.source) from None
 
     def _read(self, answer: dict[str, Any], stage: str) -> Answer:
         if "untold" in answer:
@@ -151,7 +151,7 @@ class Contestant:
         try:
             outputs = tree.tensors(self.hosted.take(answer.get("outputs")))
         except HostedEnd as end:
-            raise of_candidate(end, stage) from None
+            raise of_candidate(end, stage, self._candidate.source) from None
         kinds = answer.get("kinds")
         return Answer(
             outputs=outputs,
@@ -166,7 +166,7 @@ class Contestant:
         try:
             return self.hosted.take_named(pairs)
         except HostedEnd as end:
-            raise of_candidate(end, stage) from None
+            raise of_candidate(end, stage, self._candidate.source) from None
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:

@@ -54,10 +54,12 @@ class HostedEnd(Exception):
 class Failed(HostedEnd):
     """It raised. `kind` and `text` are as `contestant.failure` describes them."""
 
-    def __init__(self, kind: str, text: str, specializations: Any = None) -> None:
+    def __init__(self, kind: str, text: str, line: int = 0, specializations: Any = None) -> None:
         super().__init__(text)
         self.kind = kind
         self.text = text
+        self.line = line
+        """Line of the hosted source at which it happened; 0 if none."""
         self.specializations = specializations
         """Signatures of what it had launched until then, a claim: what failed may be what does not compile."""
 
@@ -349,7 +351,8 @@ def _failed(failure: Any, specializations: Any) -> HostedEnd:
     kind, text = failure.get("kind"), failure.get("text")
     if kind not in ("compile_error", "runtime_error", "out_of_memory", "unsupported_on_device"):
         return Tampered("an unknown kind of failure")
-    return Failed(kind, str(text)[:1000], specializations)
+    line = failure.get("line")
+    return Failed(kind, str(text)[:1000], line if isinstance(line, int) else 0, specializations)
 
 
 def host_arena(num_bytes: int) -> HostArena:

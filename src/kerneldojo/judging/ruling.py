@@ -29,10 +29,19 @@ def exploit(name: str, evidence: str) -> Ruling:
     return Ruling(Status.EXPLOIT, f"exploit ({name}): {evidence}", (Exploit(name=name, evidence=evidence),))
 
 
-def of_candidate(end: HostedEnd, stage: str) -> Ruling:
-    """What it means that a contestant ended a session while it was at `stage`."""
+def quoted(source: str, line: int) -> str:
+    """A line of a source for a message, from the judge's own copy; empty if there is no such line."""
+    lines = source.splitlines()
+    if not 1 <= line <= len(lines):
+        return ""
+    text = "".join(char if char.isprintable() else " " for char in lines[line - 1].strip())
+    return f" (line {line}: {text if len(text) <= 160 else text[:160] + ' [...]'})"
+
+
+def of_candidate(end: HostedEnd, stage: str, source: str = "") -> Ruling:
+    """What it means that a contestant ended a session while it was at `stage`; `source` is the candidate's."""
     if isinstance(end, Failed):
-        return Ruling(Status(end.kind), f"{stage}: {end.text}")
+        return Ruling(Status(end.kind), f"{stage}: {end.text}{quoted(source, end.line)}")
     if isinstance(end, Late):
         return Ruling(Status.TIMEOUT, f"{stage}: not finished in time")
     if isinstance(end, Tampered):

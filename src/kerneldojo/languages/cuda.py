@@ -1,4 +1,4 @@
-"""C++/CUDA through `torch.utils.cpp_extension.load_inline`, built with the machine's nvcc while the source is imported."""
+"""C++/CUDA through `torch.utils.cpp_extension.load_inline`, built by the machine's nvcc when a source is imported."""
 
 from __future__ import annotations
 

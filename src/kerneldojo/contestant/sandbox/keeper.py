@@ -128,9 +128,12 @@ class Keeper:
                 break
             line += chunk
         if line != b"\n":
-            self._sweep()
+            inside = self._read_exit()
+            status = self._sweep()
+            status = inside.status if inside else status
             self._clean_up()
-            raise RuntimeError(f"the enclosure failed: {line.decode(errors='replace') or 'it died on the way'}")
+            how = line.decode(errors="replace") or f"it died on the way (wait status {status:#x})"
+            raise RuntimeError(f"the enclosure failed: {how}")
         os.close(self._status)
         inside = processes.children(self.child) if self.plan.features.pid_namespace else [self.child]
         folders = [str(folder) for folder in self.group.folders.values()] if self.group else []

@@ -20,7 +20,6 @@ import torch
 
 from kerneldojo.devices.cuda.arena import Heap, compile_allocator
 
-
 CUDA_ERROR_NOT_INITIALIZED = 3
 
 
