@@ -74,7 +74,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     cases = CASES | FULL_CASES if arguments.device.startswith("cuda") else CASES
-    result: dict[str, Any] = {"device": arguments.device, "protocol": arguments.protocol, "python": platform.python_version()}
+    result: dict[str, Any] = {
+        "device": arguments.device,
+        "protocol": arguments.protocol,
+        "python": platform.python_version(),
+    }
     for name, (reference, kernel) in cases.items():
         if arguments.only and name not in arguments.only:
             continue

@@ -190,6 +190,7 @@ class Runner:
     def _kind(self, tensor: torch.Tensor) -> dict[str, Any]:
         """What the judge wants to know of an output beside its bytes."""
         fake = type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.layout != torch.strided or tensor.is_meta
+        fake = fake or tensor.is_neg() or tensor.is_conj()  # Negation or conjugation that somebody else would do.
         return {
             "fake": fake,
             "type": type(tensor).__name__[:80],

@@ -30,7 +30,7 @@ class Protocol:
     """Seconds for importing the source; compiling CUDA sources is given longer."""
     cause_timeout: float = 20.0
     """Seconds for the silenced call; a candidate that hangs without its kernels depends on them."""
-    timing_seconds: float = 0.8
+    timing_seconds: float = 0.6
     """Timing on a real device stops after this long, sharp or not."""
     host_memory_bytes: int = 4 << 30
     """Host memory of one hosted process, beyond what it shares with its fork server."""

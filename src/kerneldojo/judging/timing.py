@@ -80,12 +80,13 @@ class Inspection:
     def _compare(self, mine: Timed, theirs: Timed, sample: Sample, call: int) -> None:
         if theirs.state != pages.OK or not theirs.in_bounds:
             return
+        known = set(sample.outputs())
         for number in range(len(sample.layouts)):
-            if (call, number) not in set(sample.outputs()):
+            if (call, number) not in known:
                 continue
             indices, values = sample.values(call, number)
             right = self._stopwatch.output(self._sides["reference"], theirs, call, number).reshape(-1)
-            if not agree(values, right[indices], right):
+            if not agree(values, right[indices]):
                 self.wrong = exploit(
                     "wrong_when_timed", "its outputs were right in the rounds and wrong in timed calls"
                 )
@@ -105,18 +106,16 @@ class Inspection:
         self.witnesses.append(witness)
 
 
-def agree(values: torch.Tensor, right: torch.Tensor, whole: torch.Tensor) -> bool:
+def agree(values: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether sampled values are near the reference's; exactly equal for integers, most of them."""
     if not right.is_floating_point():
         return bool((values == right).double().mean() > 0.99)
-    finite = whole[whole.isfinite()].double()
-    scale = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
     both = values.isfinite() & right.isfinite()
     if bool((values.isfinite() != right.isfinite()).any()):
         return False
-    difference = (values[both].double() - right[both].double()).abs()
-    allowed = LOOSE.get(right.dtype, 2e-2) * (scale + right[both].double().abs())
-    return bool((difference <= allowed).all())
+    mine, theirs = values[both].double(), right[both].double()
+    scale = theirs.square().mean().sqrt() if theirs.numel() else 0.0
+    return bool(((mine - theirs).abs() <= LOOSE.get(right.dtype, 2e-2) * (scale + theirs.abs())).all())
 
 
 def measure(bench: Any, match: Match, twin: Contestant | None, region: SharedRegion, findings: Findings) -> None:
