@@ -69,6 +69,8 @@ class Contestant:
         self.hosted = Hosted(session, budget)
         self._candidate = candidate
         self._custom_state = False
+        self.construction_seconds = 0.0
+        """Duration of the last constructor, by the contestant's own clock."""
         self.failed_specializations: list[dict[str, Any]] = []
         """Signatures of kernels launched by a call that failed."""
 
@@ -106,6 +108,7 @@ class Contestant:
             training=training,
             arguments=self.hosted.give(init_values),
         )
+        self.construction_seconds = float(answer.get("seconds") or 0.0)
         own = self._take_named(answer.get("state"), "constructor")
         delivery = match_states(own, state)
         if self._custom_state and state:

@@ -27,6 +27,7 @@ from kerneldojo.judging.contestant import Answer, Contestant
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.outputs import check_outputs
 from kerneldojo.judging.processes import Died, HostedEnd, Late
+from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.rounds import Match, secret_seed
 from kerneldojo.judging.ruling import Ruling, exploit, of_candidate, of_reference
 from kerneldojo.judging.verdict import Findings
@@ -150,11 +151,11 @@ def measure(bench: Any, match: Match, twin: Contestant | None, region: SharedReg
     theirs = _side("reference", reference.hosted, outputs)
     mine = _side("contestant", contestant.hosted, [Layout.of(tensor) for tensor in answer.outputs])
     sides = {"reference": theirs, "contestant": mine}
-    _post(reference.hosted, sets["reference"], tf32=findings.precision_class == "tf32")
-    _post(contestant.hosted, sets["contestant"])
+    _post_reference(reference, sets["reference"], findings)
+    _post(contestant.hosted, "timed", sets["contestant"])
     if twin is not None and _prepare_twin(match, twin, drawn[0]):
         sides["twin"] = _side("twin", twin.hosted, list(mine.layouts), is_decisive=False)
-        _post(twin.hosted, _nodes(twin.hosted, drawn[0], inputs))
+        _post(twin.hosted, "timed", _nodes(twin.hosted, drawn[0], inputs))
     inspection = Inspection(sides, inputs, bench.stopwatch)
     result = _run(bench, sides, inputs, findings, inspection)
     _collect(match, twin if "twin" in sides else None, result)
@@ -210,8 +211,21 @@ def _side(name: str, hosted: Hosted, layouts: list[Layout], *, is_decisive: bool
     return Side(name, hosted.arena, tuple(layouts), check, is_decisive)
 
 
-def _post(hosted: Hosted, sets: list[tree.Node], **fields: Any) -> None:
-    hosted.post("platform", what="windows", instance="timed", sets=sets, **fields)
+def _post(hosted: Hosted, instance: str, sets: list[tree.Node], **fields: Any) -> None:
+    hosted.post("platform", what="windows", instance=instance, sets=sets, **fields)
+
+
+def _post_reference(reference: Reference, sets: list[tree.Node], findings: Findings) -> None:
+    """Start the reference's series: as written, or as `torch.compile` makes it."""
+    tf32 = findings.precision_class == "tf32"
+    instance = "timed"
+    if findings.protocol.baseline == "compile":
+        instance = "baseline"
+        try:
+            reference.hosted.ask("platform", what="baseline", instance="timed", sets=sets[:1], tf32=tf32)
+        except HostedEnd as end:
+            raise of_reference(end, "torch.compile") from None
+    _post(reference.hosted, instance, sets, tf32=tf32)
 
 
 def _prepare_twin(match: Match, twin: Contestant, values: Any) -> bool:
@@ -305,7 +319,10 @@ def _fill(findings: Findings, match: Match, result: Trials) -> None:
     charge = statistics.charge(mine, max(overhead, 0.0), theirs.single_error_us)
     findings.reference_timing = _timing(result, result.series["reference"], theirs.per_call_us, theirs.interval_us)
     findings.timing = _timing(result, result.series["contestant"], charge.per_call_us, charge.interval_us).model_copy(
-        update={"first_call_ms": 1000 * match.seen.first_call_seconds or None}
+        update={
+            "first_call_ms": 1000 * match.seen.first_call_seconds or None,
+            "construction_ms": 1000 * match.contestant.construction_seconds or None,
+        }
     )
     findings.naive_speedup = findings.speedup
     findings.full_fit = mine

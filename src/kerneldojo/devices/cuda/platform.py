@@ -131,6 +131,19 @@ class CudaPlatform:
         with _tf32_allowed() if command.get("tf32") else nullcontext():
             return {"layouts": self._loop.serve(instances[command["instance"]], sets)}
 
+    def do_baseline(self, command: dict[str, Any], _: Any, instances: dict[str, nn.Module]) -> dict[str, Any]:
+        """Make `torch.compile`'s version of an instance under the name `baseline`, and warm it up on the first set."""
+        from torch._inductor import config
+
+        config.compile_threads = 1  # Worker processes would outlive their use in a sandbox.
+        compiled: Any = torch.compile(instances[command["instance"]])
+        (arguments,) = self._decoded(command["sets"][:1])
+        with torch.no_grad(), _tf32_allowed() if command.get("tf32") else nullcontext():
+            for _ in range(3):
+                compiled(*arguments)
+        instances["baseline"] = compiled
+        return {}
+
     def do_profile(self, command: dict[str, Any], _: Any, instances: dict[str, nn.Module]) -> dict[str, Any]:
         """Profile a call of each of `sets` after one that is not; `kernels` as `profiler.summary`, None if unknown."""
         if self._profiler is None:
