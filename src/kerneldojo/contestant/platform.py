@@ -6,9 +6,11 @@ compiles its kernels for a target; `cuda` (in `kerneldojo.devices.cuda`) is the 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -86,6 +88,9 @@ class Platform(Protocol):
 class HostPlatform:
     """What the flavours without a GPU share: host memory, and CUDA emulated upon it."""
 
+    capability = (9, 0)
+    """Compute capability of the GPU that extensions are compiled for."""
+
     def __init__(self, arena_fds: list[int]) -> None:
         self.arena = HostArena.open(arena_fds[0])
         self._inputs: list[tuple[int, int]] = []
@@ -113,9 +118,14 @@ class HostPlatform:
         address = tensor.data_ptr()
         return any(start <= address < stop for start, stop in self._inputs)
 
-    def loading(self) -> AbstractContextManager[Any]:
-        """Nothing special."""
-        return nullcontext()
+    @contextmanager
+    def loading(self) -> Generator[None]:
+        """CUDA extensions are compiled here too, where there is an nvcc, and then told that they need a device."""
+        from kerneldojo.devices.cuda import toolchain
+        from kerneldojo.devices.cuda.build import Builder
+
+        Builder(toolchain.find(self.capability), Path(os.environ["TORCH_EXTENSIONS_DIR"])).install()
+        yield
 
     def constructing(self) -> AbstractContextManager[Any]:
         """Nothing special."""
@@ -154,6 +164,7 @@ class InterpretPlatform(HostPlatform):
 
         super().__init__(arena_fds)
         interpreter.use_gpu(gpu(gpu_name))
+        self.capability = gpu(gpu_name).compute_capability
 
     @contextmanager
     def called(self, *, silenced: bool) -> Generator[Record]:

@@ -7,6 +7,7 @@ here is ours alone.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -46,6 +47,7 @@ def rehearse(*, interpreted: bool) -> None:
     arena = HostArena.create(1 << 22)
     platform: Platform = InterpretPlatform([arena.fd], "h100") if interpreted else HostPlatform([arena.fd])
     with tempfile.TemporaryDirectory(prefix="dojo-") as folder:
+        os.environ["TORCH_EXTENSIONS_DIR"] = folder
         runner = Runner(platform, Path(folder))
         room = {"number": 0, "start": 1 << 21, "stop": 1 << 22}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import threading
 import time
@@ -83,27 +84,39 @@ class Judge:
         findings.stage_seconds["total"] = round(time.perf_counter() - started, 4)
         return findings.evaluation(ruling)
 
-    def _on_cuda(self, index: int, language: Language, findings: Findings) -> None:
-        from kerneldojo.judging.cuda import CudaBench, judge_on_cuda
+    def _gpu(self, index: int) -> CudaBench:
+        from kerneldojo.judging.cuda import CudaBench
 
         with self._lock:
             if index not in self._gpus:
                 self._gpus[index] = CudaBench(index)
-        judge_on_cuda(self._gpus[index], self._auditor, language, findings)
+        return self._gpus[index]
 
-    def audit(self, problem: Problem, *, fresh: bool = False) -> AuditReport:
+    def _on_cuda(self, index: int, language: Language, findings: Findings) -> None:
+        from kerneldojo.judging.cuda import judge_on_cuda
+
+        judge_on_cuda(self._gpu(index), self._auditor, language, findings)
+
+    def audit(self, problem: Problem, device: str = "cpu", *, fresh: bool = False) -> AuditReport:
         """Whether a problem can be judged, and how; remembered by content hash unless `fresh`.
 
         Raises:
             ProblemError: the source is not in KernelBench's format, or the reference fails.
+            ValueError: an unknown device.
         """
         check_source(problem.source)
+        chosen = devices.parse(device)
         try:
-            reference = self._host.reference(problem, Protocol())
-            try:
-                return self._auditor.audit(problem, reference, fresh=fresh)
-            finally:
-                reference.hosted.session.close()
+            if chosen.kind != "cuda":
+                reference = self._host.reference(problem, Protocol())
+                with contextlib.closing(reference.hosted.session):
+                    return self._auditor.audit(problem, reference, fresh=fresh)
+            gpu = self._gpu(chosen.index)
+            with gpu.lock:
+                reference = gpu.reference(problem, Protocol())
+                with contextlib.closing(reference.hosted.session):
+                    reference.load()
+                    return self._auditor.audit(problem, reference, memory_limit=gpu.heap_bytes, fresh=fresh)
         except Ruling as ruling:
             raise ProblemError(ruling.message) from None
 
@@ -202,5 +215,4 @@ def audit_problem(problem: Problem, device: str = "cpu", *, fresh: bool = False)
         ProblemError: the source is not in KernelBench's format, or the reference fails.
         ValueError: an unknown device.
     """
-    devices.parse(device)
-    return shared().audit(problem, fresh=fresh)
+    return shared().audit(problem, device, fresh=fresh)

@@ -1,0 +1,108 @@
+"""Whole verdicts through the real processes, on devices that need no GPU."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kerneldojo import Candidate, Evaluation, Problem, Status, judge
+
+SUITE = Path(__file__).parent.parent / "exploits"
+BARE_CUDA = '''
+from torch import nn
+from torch.utils.cpp_extension import load_inline
+
+extension = load_inline(
+    "bare",
+    "#include <vector>\\nextern std::vector<float> launch(float* a, int n);",
+    """#include <vector>
+    __global__ KIND twice(float* a, int n) { int i = threadIdx.x; if (i < n) a[i] *= 2; }
+    std::vector<float> launch(float* a, int n) { twice<<<1, 32>>>(a, n); return {}; }
+    """,
+    no_implicit_headers=True,
+)
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return extension.launch(x)
+'''
+IDENTITY = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.rand(4, 64)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def problem(name: str) -> Problem:
+    return Problem(name=name, source=(SUITE / "problems" / f"{name}.py").read_text())
+
+
+def verdict(name: str, kernel: str, **options: object) -> Evaluation:
+    source = (SUITE / "honest" / f"{kernel}.py").read_text()
+    return judge(problem(name), Candidate(source=source), **{"device": "model:h100", **options})
+
+
+def test_equal_candidates_get_equal_modelled_figures() -> None:
+    first, second = (verdict("swish", "swish") for _ in range(2))
+    assert first.status is Status.PASSED
+    assert first.timing.source == "modeled"
+    assert first.kernel_ms == second.kernel_ms
+    assert first.speedup == second.speedup
+    assert first.coverage == 1.0
+    assert first.protocol.isolation
+
+
+def test_the_cpu_has_no_clock_and_says_so() -> None:
+    evaluation = verdict("swish", "swish", device="cpu")
+    assert evaluation.status is Status.PASSED
+    assert evaluation.speedup is evaluation.coverage is evaluation.kernel_ms is evaluation.timing.source is None
+
+
+def test_tf32_is_a_class_that_can_be_refused() -> None:
+    assert verdict("matmul", "matmul_default").precision_class == "tf32"
+    assert verdict("matmul", "matmul_ieee", precision="ieee").status is Status.PASSED
+    refused = verdict("matmul", "matmul_default", precision="ieee")
+    assert refused.status is Status.INCORRECT
+
+
+def test_a_compiled_baseline_is_no_slower_than_an_eager_one() -> None:
+    eager, compiled = (verdict("swish", "swish", baseline=baseline) for baseline in ("eager", "compile"))
+    assert eager.reference_ms is not None
+    assert compiled.reference_ms is not None
+    assert compiled.reference_ms <= eager.reference_ms
+
+
+def test_a_problem_that_accepts_a_cheap_answer_is_judged_on_request_only() -> None:
+    source = (SUITE / "honest" / "relu_on_clone.py").read_text()
+    asked = Problem(name="always_five", source=IDENTITY.replace("torch.relu(x)", "x * 0 + 5"))
+    refused = judge(asked, Candidate(source=source), device="cpu")
+    assert refused.status is Status.INVALID_PROBLEM
+    assert "degenerate" in refused.message
+    judged = judge(asked, Candidate(source=source), device="cpu", allow_degenerate=True)
+    assert judged.status.is_about_candidate
+    assert any("degenerate" in note for note in judged.notes)
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize(("kind", "status"), [("void", Status.UNSUPPORTED_ON_DEVICE), ("vod", Status.COMPILE_ERROR)])
+def test_a_cuda_candidate_is_compiled_without_a_gpu(kind: str, status: Status) -> None:
+    evaluation = judge(problem("swish"), Candidate(source=BARE_CUDA.replace("KIND", kind)), device="cpu")
+    assert evaluation.status is status, evaluation.message
+    assert evaluation.language == "cuda"
+
+
+def test_bad_usage_is_an_exception_in_one_line() -> None:
+    with pytest.raises(ValueError, match="unknown device") as error:
+        judge(problem("swish"), Candidate(source="x"), device="tpu")
+    assert "\n" not in str(error.value)
