@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 from kerneldojo import devices
 from kerneldojo.judging.audits import Auditor
+from kerneldojo.judging.ends import HostedEnd, Infrastructure
 from kerneldojo.judging.host import HostBench, judge_on_host
-from kerneldojo.judging.processes import HostedEnd, Infrastructure
 from kerneldojo.judging.protocol import Protocol, protocol
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.verdict import Findings

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from kerneldojo.contestant import tree
+from kerneldojo.judging.ends import Failed, HostedEnd
 from kerneldojo.judging.hosted import Hosted
-from kerneldojo.judging.processes import Failed, HostedEnd, Session
+from kerneldojo.judging.processes import Session
 from kerneldojo.judging.ruling import of_candidate
 from kerneldojo.schema import Candidate
 

@@ -22,7 +22,8 @@ from kerneldojo.judging import profile, timing
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.cause import check_cause, no_own_kernel
 from kerneldojo.judging.contestant import Contestant
-from kerneldojo.judging.processes import ForkServer, HostedEnd, Session
+from kerneldojo.judging.ends import HostedEnd
+from kerneldojo.judging.processes import ForkServer, Session
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.rounds import Match

@@ -16,7 +16,8 @@ from kerneldojo.judging import pricing
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.cause import check_cause, no_own_kernel
 from kerneldojo.judging.contestant import Contestant
-from kerneldojo.judging.processes import ForkServer, HostedEnd, Session, host_arena
+from kerneldojo.judging.ends import HostedEnd
+from kerneldojo.judging.processes import ForkServer, Session, host_arena
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.rounds import Match

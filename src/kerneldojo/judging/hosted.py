@@ -13,7 +13,8 @@ import torch
 
 from kerneldojo.contestant import tree
 from kerneldojo.contestant.arena import BadSlot, Packer, Slot
-from kerneldojo.judging.processes import Session, Tampered
+from kerneldojo.judging.ends import Tampered
+from kerneldojo.judging.processes import Session
 
 
 class Hosted:

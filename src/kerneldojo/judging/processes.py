@@ -1,8 +1,7 @@
 """The judge's grip on the processes it does not trust: fork servers, and sessions with what they spawn.
 
 A `Session` is one contestant (or one reference runner) as the judge sees it: a door to send commands through, a leash
-to kill it with, and an arena for tensors. Every command has a deadline. What can go wrong with hosted code has one
-exception each, all of them data for a verdict; `Infrastructure` alone is ours.
+to kill it with, and an arena for tensors. Every command has a deadline; how a session may end is in `ends`.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from kerneldojo.contestant.wire import (
     WireError,
     channel_pair,
 )
+from kerneldojo.judging.ends import Died, Infrastructure, Late, Tampered, failed
 
 START_SECONDS = 180.0
 """A cold fork server imports torch and Triton and compiles a kernel; on a busy machine that takes a while."""
@@ -39,48 +39,7 @@ BOOTSTRAP = (
     "import sys; sys.path[:] = {path!r}; from kerneldojo.contestant.forkserver import main; main({flavour!r}, {fd})"
 )
 
-
 log = logging.getLogger(__name__)
-
-
-class Infrastructure(Exception):
-    """A fault of ours: the only kind that is retried, and never scored."""
-
-
-class HostedEnd(Exception):
-    """Hosted code ended a session in one of the ways below."""
-
-
-class Failed(HostedEnd):
-    """It raised. `kind` and `text` are as `contestant.failure` describes them."""
-
-    def __init__(self, kind: str, text: str, line: int = 0, specializations: Any = None) -> None:
-        super().__init__(text)
-        self.kind = kind
-        self.text = text
-        self.line = line
-        """Line of the hosted source at which it happened; 0 if none."""
-        self.specializations = specializations
-        """Signatures of what it had launched until then, a claim: what failed may be what does not compile."""
-
-
-class Died(HostedEnd):
-    """Its process ended by itself."""
-
-    def __init__(self, ended: Mapping[str, Any]) -> None:
-        self.signal: int | None = ended.get("signal")
-        self.exit_code: int | None = ended.get("exit_code")
-        self.cause = str(ended.get("cause", ""))
-        """Which limit ended it, as `contestant.sandbox.Cause` names it."""
-        super().__init__(f"signal {self.signal}" if self.signal else f"exit code {self.exit_code}")
-
-
-class Late(HostedEnd):
-    """It did not answer by its deadline, and was killed."""
-
-
-class Tampered(HostedEnd):
-    """It does not keep to the protocol, which the runner of ours inside it would."""
 
 
 class ForkServer:
@@ -258,7 +217,7 @@ class Session:
             raise Tampered("it answered a question that was not asked")
         failure = answer.get("failure")
         if failure is not None:
-            raise _failed(failure, answer.get("specializations"))
+            raise failed(failure, answer.get("specializations"))
         return answer
 
     def _died(self) -> Died:
@@ -343,16 +302,6 @@ class Session:
         self._leash.close()
         self.arena.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
-
-
-def _failed(failure: Any, specializations: Any) -> HostedEnd:
-    if not isinstance(failure, dict):
-        return Tampered("a malformed failure")
-    kind, text = failure.get("kind"), failure.get("text")
-    if kind not in ("compile_error", "runtime_error", "out_of_memory", "unsupported_on_device"):
-        return Tampered("an unknown kind of failure")
-    line = failure.get("line")
-    return Failed(kind, str(text)[:1000], line if isinstance(line, int) else 0, specializations)
 
 
 def host_arena(num_bytes: int) -> HostArena:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from kerneldojo.contestant import tree
+from kerneldojo.judging.ends import HostedEnd
 from kerneldojo.judging.hosted import Hosted
-from kerneldojo.judging.processes import HostedEnd, Session
+from kerneldojo.judging.processes import Session
 from kerneldojo.judging.ruling import of_reference
 from kerneldojo.schema import Problem
 

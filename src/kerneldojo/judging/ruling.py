@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kerneldojo.judging.processes import Died, Failed, HostedEnd, Late, Tampered
+from kerneldojo.judging.ends import Died, Failed, HostedEnd, Late, Tampered
 from kerneldojo.schema import Exploit, Status
 
 LIMITS = {"processes": "processes and threads", "scratch": "files in its scratch folder"}

@@ -3,7 +3,7 @@
 In a mount namespace of its own the contestant sees an empty memory-backed root in which the readable paths are bound
 read-only at their usual places, its scratch folder writable, the listed device nodes, and a /proc that knows only its
 own processes. That hides sockets, other users' files and the host's processes even where Landlock is missing, and it
-lets a contestant with a uid of its own use a toolchain that lies in a private home (`/root/.pyenv`).
+lets a contestant with a uid of its own use a toolchain that lies in a private home.
 """
 
 from __future__ import annotations

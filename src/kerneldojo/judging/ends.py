@@ -1,0 +1,57 @@
+"""How hosted code ends a session: each way is an exception, all of them data for a verdict, except our own faults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class Infrastructure(Exception):
+    """A fault of ours: the only kind that is retried, and never scored."""
+
+
+class HostedEnd(Exception):
+    """Hosted code ended a session in one of the ways below."""
+
+
+class Failed(HostedEnd):
+    """It raised. `kind` and `text` are as `contestant.failure` describes them."""
+
+    def __init__(self, kind: str, text: str, line: int = 0, specializations: Any = None) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.text = text
+        self.line = line
+        """Line of the hosted source at which it happened; 0 if none."""
+        self.specializations = specializations
+        """Signatures of what it had launched until then, a claim: what failed may be what does not compile."""
+
+
+class Died(HostedEnd):
+    """Its process ended by itself."""
+
+    def __init__(self, ended: Mapping[str, Any]) -> None:
+        self.signal: int | None = ended.get("signal")
+        self.exit_code: int | None = ended.get("exit_code")
+        self.cause = str(ended.get("cause", ""))
+        """Which limit ended it, as `contestant.sandbox.Cause` names it."""
+        super().__init__(f"signal {self.signal}" if self.signal else f"exit code {self.exit_code}")
+
+
+class Late(HostedEnd):
+    """It did not answer by its deadline, and was killed."""
+
+
+class Tampered(HostedEnd):
+    """It does not keep to the protocol, which the runner of ours inside it would."""
+
+
+def failed(failure: Any, specializations: Any) -> HostedEnd:
+    """The end that a described failure is; one that is malformed is tampering."""
+    if not isinstance(failure, dict):
+        return Tampered("a malformed failure")
+    kind, text = failure.get("kind"), failure.get("text")
+    if kind not in ("compile_error", "runtime_error", "out_of_memory", "unsupported_on_device"):
+        return Tampered("an unknown kind of failure")
+    line = failure.get("line")
+    return Failed(kind, str(text)[:1000], line if isinstance(line, int) else 0, specializations)

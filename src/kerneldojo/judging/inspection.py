@@ -1,0 +1,101 @@
+"""Looking at what came out of timed calls, round by round, while it is still there.
+
+Samples of one secretly chosen call are compared with the reference's outputs of the very same inputs; a few calls are
+remembered whole, to be compared with the oracle when the series is over.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kerneldojo.devices.cuda import page as pages
+from kerneldojo.devices.cuda.inputs import InputSets
+from kerneldojo.devices.cuda.window import Sample, Side, Timed
+from kerneldojo.judging.ruling import Ruling, exploit
+from kerneldojo.schema import Status
+
+NUM_FULL_CHECKS = 3
+"""Timed calls whose whole output is compared with the oracle; samples of all others are compared too."""
+LOOSE = {torch.float64: 1e-6, torch.float32: 2e-2, torch.float16: 5e-2, torch.bfloat16: 1e-1}
+"""Allowed difference of sampled outputs from the reference's, relative to their rms: a stale or missing answer is off
+by about 1. What it lets pass is left to the full checks."""
+
+
+@dataclass
+class Witness:
+    """One timed call, remembered for a full check when the series is over."""
+
+    inputs: list[torch.Tensor]
+    outputs: list[torch.Tensor]
+    sampled: list[tuple[int, torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    """Output number, indices and values as the stopwatch's own sample had them."""
+
+
+class Inspection:
+    """Looks at every round of windows while the outputs are still there."""
+
+    def __init__(self, sides: dict[str, Side], inputs: InputSets, stopwatch: Any) -> None:
+        self._sides, self._inputs, self._stopwatch = sides, inputs, stopwatch
+        self._chance = random.SystemRandom()
+        self.witnesses: list[Witness] = []
+        self.wrong: Ruling | None = None
+
+    def __call__(self, length: int, timed: dict[str, Timed]) -> None:
+        """Compare samples of one secretly chosen call, and now and then remember it whole."""
+        mine, theirs = timed.get("contestant"), timed.get("reference")
+        if self.wrong is not None or mine is None or theirs is None or mine.state != pages.OK:
+            return
+        if not mine.in_bounds or mine.sample is None:
+            self.wrong = exploit("tampering", "in a timed window it named outputs where none can be")
+        elif not mine.disjoint:
+            self.wrong = Ruling(Status.INCORRECT, "calls in a row returned the same memory (reused output buffer)")
+        else:
+            call = self._chance.randrange(length)
+            self._compare(mine, theirs, mine.sample, call)
+            if len(self.witnesses) < NUM_FULL_CHECKS and self._chance.random() < 0.3:
+                self._remember(mine, mine.sample, call)
+
+    def _compare(self, mine: Timed, theirs: Timed, sample: Sample, call: int) -> None:
+        if theirs.state != pages.OK or not theirs.in_bounds:
+            return
+        known = set(sample.outputs())
+        for number in range(len(sample.layouts)):
+            if (call, number) not in known:
+                continue
+            indices, values = sample.values(call, number)
+            right = self._stopwatch.output(self._sides["reference"], theirs, call, number).reshape(-1)
+            if not agree(values, right[indices]):
+                self.wrong = exploit(
+                    "wrong_when_timed", "its outputs were right in the rounds and wrong in timed calls"
+                )
+                return
+
+    def _remember(self, mine: Timed, sample: Sample, call: int) -> None:
+        time.sleep(0.002)  # Whoever writes after the clock has stopped is found out by what changed meanwhile.
+        side = self._sides["contestant"]
+        witness = Witness(
+            inputs=[tensor.clone() for tensor in self._inputs.tensors(call)],
+            outputs=[self._stopwatch.output(side, mine, call, number) for number in range(len(side.layouts))],
+        )
+        known = set(sample.outputs())
+        for number in range(len(side.layouts)):
+            if (call, number) in known:
+                witness.sampled.append((number, *sample.values(call, number)))
+        self.witnesses.append(witness)
+
+
+def agree(values: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether sampled values are near the reference's; exactly equal for integers, most of them."""
+    if not right.is_floating_point():
+        return bool((values == right).double().mean() > 0.99)
+    both = values.isfinite() & right.isfinite()
+    if bool((values.isfinite() != right.isfinite()).any()):
+        return False
+    mine, theirs = values[both].double(), right[both].double()
+    scale = theirs.square().mean().sqrt() if theirs.numel() else 0.0
+    return bool(((mine - theirs).abs() <= LOOSE.get(right.dtype, 2e-2) * (scale + theirs.abs())).all())
