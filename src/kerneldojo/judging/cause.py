@@ -32,6 +32,6 @@ def check_cause(match: Match, timeout: float) -> None:
         raise exploit("no_causal_kernel", "with its own kernels replaced by no-ops, its answer was still right")
 
 
-def no_own_kernel() -> Ruling:
-    """The ruling for a candidate that brought no kernel, or never launched it."""
-    return exploit("no_own_kernel", "no kernel of the candidate's own ran in any call")
+def no_own_kernel(where: str) -> Ruling:
+    """The ruling for a candidate that brought no kernel, or did not launch it in the calls that `where` names."""
+    return exploit("no_own_kernel", f"no kernel of the candidate's own ran in {where}")

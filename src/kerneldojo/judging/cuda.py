@@ -139,7 +139,7 @@ def judge_on_cuda(bench: CudaBench, auditor: Auditor, language: Language, findin
             profile.measure(match, findings)
         with findings.stage("cause"):
             if not any(kernel.own for kernel in findings.kernels) and findings.kernels:
-                raise no_own_kernel()
+                raise no_own_kernel("the profiled calls")
             if twin_is_well and twin.hosted.session.ended is None:
                 check_cause(Match(reference, twin, conduct), protocol.cause_timeout)
 

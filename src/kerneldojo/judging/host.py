@@ -128,7 +128,7 @@ def judge_on_host(bench: HostBench, auditor: Auditor, device: Device, language: 
         _play(match, build, device, findings)
         with findings.stage("cause"):
             if not match.seen.ran_own_kernel:
-                raise no_own_kernel()
+                raise no_own_kernel("any call")
             check_cause(match, protocol.cause_timeout)
 
 
