@@ -22,7 +22,7 @@ from kerneldojo.cli.text import duration, harmless, one_line, percent, ratio
 from kerneldojo.schema import Evaluation, KernelTime, Status, Timing
 
 MEANING: dict[Status, tuple[str, str]] = {
-    Status.PASSED: ("green", "Right in every round, by its own kernels."),
+    Status.PASSED: ("green", "Right in every round; its own kernels have a part in it."),
     Status.INCORRECT: ("red", "Its answers are not the reference's."),
     Status.EXPLOIT: ("magenta", "It sought credit without doing the work."),
     Status.COMPILE_ERROR: ("red", "Its source cannot be read, imported or compiled."),
