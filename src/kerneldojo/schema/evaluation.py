@@ -1,7 +1,4 @@
-"""The nouns of the dojo: a problem and a candidate go in, an evaluation comes out.
-
-Everything here is frozen, validated and cheap to import (neither torch nor triton), because these are the objects
-that travel: from the judge to the service, into a training run's files, and back out of them years later.
+"""What comes out of the judge: an evaluation.
 
 A candidate's failure is data: a `Status` in an `Evaluation`, never an exception. The two statuses that do not speak
 of the candidate are `INVALID_PROBLEM` (the problem cannot be judged) and `INFRASTRUCTURE_ERROR` (we failed; the only
@@ -10,23 +7,13 @@ one that may be retried, and never scored).
 
 from __future__ import annotations
 
-import hashlib
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validator
+from pydantic import Field, computed_field, model_validator
 
-SourceLanguage = Literal["triton", "cuda"]
-"""Languages that a candidate can be written in; each is one module of `kerneldojo.languages`."""
-
-MAX_SOURCE_BYTES = 1 << 20
-"""Longest candidate source that is looked at; a longer one is a `compile_error`."""
-
-
-class Frozen(BaseModel):
-    """Base of every noun: immutable, unknown fields refused, attribute docstrings kept as field descriptions."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, ser_json_inf_nan="null")
+from kerneldojo.schema.base import Frozen
+from kerneldojo.schema.problem import SourceLanguage
 
 
 class Status(StrEnum):
@@ -57,59 +44,6 @@ class Status(StrEnum):
     def is_about_candidate(self) -> bool:
         """Whether the verdict speaks of the candidate (and may be scored) rather than of the problem or of us."""
         return self not in (Status.INVALID_PROBLEM, Status.INFRASTRUCTURE_ERROR, Status.UNSUPPORTED_ON_DEVICE)
-
-
-def content_hash(*parts: str) -> str:
-    """SHA-256 over `parts`, each length-prefixed so that no two lists of parts collide; 64 hex digits."""
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-    return digest.hexdigest()
-
-
-class Problem(Frozen):
-    """A PyTorch module to be made faster, in KernelBench's format.
-
-    `source` defines `class Model(nn.Module)`, `get_inputs()` and `get_init_inputs()`.
-    """
-
-    name: str
-    """Unique within its suite, for example `softmax_rows`."""
-    source: str
-    """Python source in KernelBench's format."""
-    suite: str = "request"
-    """Where it comes from: `katas`, `kernelbench`, `graphs`, or `request` for one that came with a request."""
-    level: int | None = None
-    """KernelBench's level: 1 single operations, 2 fusions, 3 blocks, 4 whole models."""
-    size: Literal["small", "full"] | None = None
-    """Katas come in a small size (for `cpu` and `model:`) and a full one (for a GPU)."""
-    irreducible: bool = False
-    """Whether the FLOPs of the reference cannot be avoided, so that they bound the time from below."""
-    notes: str = ""
-    """What a reader should know; never shown to a candidate's author unless the prompt asks for it."""
-
-    @property
-    def hash(self) -> str:
-        """Content hash of what is judged: the source alone."""
-        return content_hash("problem", self.source)
-
-
-class Candidate(Frozen):
-    """An answer: a Python source that defines `class ModelNew`."""
-
-    source: str
-    """The whole source, imports and kernels included."""
-    language: Literal["auto", "triton", "cuda"] = "auto"
-    """`auto` reads the language off the source."""
-    entry_point: str = "ModelNew"
-    """Name of the class that answers the problem's `Model`."""
-
-    @property
-    def hash(self) -> str:
-        """Content hash of everything that influences the verdict."""
-        return content_hash("candidate", self.source, self.language, self.entry_point)
 
 
 class Exploit(Frozen):

@@ -1,0 +1,60 @@
+"""An executor: what turns jobs into evaluations. The service, rollouts and `dojo evaluate` know nothing else of it.
+
+Two things implement it here, `LocalPool` (every device of this machine) and `RayPool` (any number of machines), and
+`kerneldojo.Client` does for a service elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Literal, Protocol
+
+from kerneldojo.schema import Evaluation, Frozen, Job
+
+
+class DeviceState(Frozen):
+    """One device of an executor as it is now."""
+
+    name: str
+    """For example `cuda:0`, `model:h100`, or `node-3/cuda:1` on another machine."""
+    kind: Literal["cuda", "cpu", "model"]
+    description: str = ""
+    """For people, for example `NVIDIA H200`."""
+    is_healthy: bool = True
+    """Whether it takes jobs; one that fails its health check leaves the pool until it is well."""
+    reason: str = ""
+    """Why it is not healthy, in one line."""
+    running: tuple[str, ...] = ()
+    """What it does now: problem names with the stage they are in."""
+    num_done: int = 0
+    """Jobs finished since it joined."""
+
+
+class Executor(Protocol):
+    """Turns jobs into evaluations, many at once."""
+
+    @property
+    def num_slots(self) -> int:
+        """Jobs that it can usefully hold at once, running or being built; more may be submitted, and wait."""
+        ...
+
+    def submit(self, job: Job) -> Future[Evaluation]:
+        """Accept a job without waiting; thread-safe.
+
+        The future's result is the verdict. It never raises for a candidate's sake, and for ours only by the status
+        `infrastructure_error`, after the retries that such a fault is allowed. Cancelling works until it is running.
+
+        Raises:
+            ValueError: no device of this executor can ever serve the job (in one line).
+            RuntimeError: the executor is closed.
+        """
+        ...
+
+    def devices(self) -> Sequence[DeviceState]:
+        """What each device does now."""
+        ...
+
+    def close(self, *, drain: bool = True) -> None:
+        """Stop taking jobs; finish those accepted if `drain`, else cancel what is not running; leave nothing behind."""
+        ...
