@@ -1,4 +1,4 @@
-"""A policy: whatever writes kernels. It is asked for one answer at a time, and many askings may be under way at once."""
+"""A policy: whatever writes kernels. It is asked for one answer at a time, and many may be asked for at once."""
 
 from __future__ import annotations
 
