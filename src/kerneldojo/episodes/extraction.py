@@ -1,0 +1,212 @@
+"""Finding the answer in what a policy wrote.
+
+A policy thinks aloud, quotes, drafts, corrects itself and forgets to close what it opened. The text is read once from
+top to bottom, as a reader would: a `<think>` passage is skipped whole, with the code in it; a plan is set apart; a
+fence opens a block. Of the blocks, the first of these that exists is the answer:
+
+1. the last closed block that defines the entry point,
+2. the last unclosed block that defines it,
+3. without any fence, the whole text if it is Python that defines it,
+4. the last block that may be Python at all (the judge then says what is missing in it).
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+import textwrap
+from dataclasses import dataclass
+
+from kerneldojo.schema import MAX_SOURCE_BYTES
+
+FENCE = re.compile(r"^[ \t]*(?P<mark>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$", re.MULTILINE)
+THINKING = re.compile(r"<(?P<tag>think|thinking|reasoning)>", re.IGNORECASE)
+THOUGHT = re.compile(r"</(?:think|thinking|reasoning)>", re.IGNORECASE)
+QUOTES = re.compile(r"#[^\n]*|\"\"\"|'''|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?", re.DOTALL)
+MAX_QUOTED_FENCES = 16
+"""Fences within the strings of one block that are recognised as such."""
+PYTHON_TAGS = frozenset({"", "python", "py", "python3", "triton", "cuda"})
+"""Languages that a block may be tagged with to be taken for the answer where none defines the entry point."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block."""
+
+    code: str
+    """Its text, indentation common to all lines removed, ending in a newline."""
+    tag: str
+    """First word after the opening fence, in lower case."""
+    closed: bool
+    """Whether its closing fence is there."""
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """What an answer consists of."""
+
+    code: str | None
+    """The source of the answer; None where there is none."""
+    plan: str
+    """Text between the plan's delimiters, without them; empty where there is none."""
+    prose: str
+    """What stands outside of blocks, plan and thinking."""
+    blocks: tuple[Block, ...]
+    """All blocks outside of thinking and plan, in order."""
+
+    def summary(self, max_chars: int) -> str:
+        """The reasoning in brief: the plan, else the prose, on one line, cut at a word. Never the chain of thought."""
+        return textwrap.shorten(self.plan or self.prose, max_chars, placeholder=" ...") if max_chars > 4 else ""
+
+
+def extract(
+    text: str, *, entry_point: str = "ModelNew", plan_open: str = "<plan>", plan_close: str = "</plan>"
+) -> Extraction:
+    """Read an answer. Never raises, whatever the text; the time it takes is linear in its length.
+
+    Args:
+        text: what the policy wrote.
+        entry_point: the class that a complete answer defines.
+        plan_open: what opens a plan.
+        plan_close: what closes it. A plan that is not closed ends at the first block.
+    """
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    # A fence behind a closing tag is one too: models often leave the line break out.
+    text = re.sub(rf"({THOUGHT.pattern}|{re.escape(plan_close)})[ \t]*(?=```|~~~)", r"\1\n", text, flags=re.IGNORECASE)
+    reader = _Reader(_after_thoughts(text), plan_open, plan_close)
+    reader.read()
+    prose = "".join(reader.prose).strip()
+    code = _choose(reader.blocks, entry_point) or _unfenced(reader.blocks, prose, entry_point)
+    return Extraction(code=code, plan="\n".join(reader.plans).strip(), prose=prose, blocks=tuple(reader.blocks))
+
+
+def _after_thoughts(text: str) -> str:
+    """Without the thoughts whose opening tag was in the prompt: such a text holds a closing tag alone."""
+    closing = THOUGHT.search(text)
+    if closing is None or THINKING.search(text, 0, closing.start()):
+        return text
+    return text[closing.end() :]
+
+
+class _Reader:
+    """Reads a text from top to bottom; what is found is in the lists."""
+
+    def __init__(self, text: str, plan_open: str, plan_close: str) -> None:
+        self.text, self.plan_open, self.plan_close = text, plan_open, plan_close
+        self.blocks: list[Block] = []
+        self.plans: list[str] = []
+        self.prose: list[str] = []
+        self.marks = list(FENCE.finditer(text))
+        self.next_mark = 0
+
+    def read(self) -> None:
+        passages = re.compile(f"{THINKING.pattern}|(?P<plan>{re.escape(self.plan_open)})", re.IGNORECASE)
+        passage = passages.search(self.text)
+        at = 0
+        while at < len(self.text):
+            if passage is not None and passage.start() < at:
+                passage = passages.search(self.text, at)
+            fence = self._fence(at)
+            if passage is not None and (fence is None or passage.start() < fence.start()):
+                self.prose.append(self.text[at : passage.start()])
+                at = self._plan(passage.end()) if passage["plan"] else self._thought(passage.end())
+            elif fence is not None:
+                self.prose.append(self.text[at : fence.start()])
+                at = self._block()
+            else:
+                self.prose.append(self.text[at:])
+                return
+
+    def _thought(self, start: int) -> int:
+        closing = THOUGHT.search(self.text, start)
+        return closing.end() if closing else len(self.text)
+
+    def _fence(self, at: int) -> re.Match[str] | None:
+        while self.next_mark < len(self.marks) and self.marks[self.next_mark].start() < at:
+            self.next_mark += 1
+        return self.marks[self.next_mark] if self.next_mark < len(self.marks) else None
+
+    def _plan(self, start: int) -> int:
+        end = self.text.find(self.plan_close, start)
+        if end >= 0:
+            self.plans.append(self.text[start:end])
+            return end + len(self.plan_close)
+        fence = self._fence(start)
+        end = fence.start() if fence else len(self.text)
+        self.plans.append(self.text[start:end])
+        return end
+
+    def _block(self) -> int:
+        """Read the block that the next fence opens; returns where the text goes on."""
+        opening = self.marks[self.next_mark]
+        start = min(opening.end() + 1, len(self.text))
+        later = (self.marks[number] for number in range(self.next_mark + 1, len(self.marks)))
+        ends = list(itertools.islice((mark for mark in later if _ends(mark, opening)), MAX_QUOTED_FENCES))
+        quoted = _Quotes(self.text, start)
+        # A fence inside a docstring is text, unless the string never ends: then the quotes are what is wrong.
+        end = next((mark for mark in ends if not quoted.at(mark.start())), ends[0] if ends else None)
+        stop = end.start() if end else len(self.text)
+        closed = end is not None and not end["info"].strip()
+        code = textwrap.dedent(self.text[start:stop]).strip("\n")
+        tag = (opening["info"].split() or [""])[0].lower().strip("{}.")
+        self.blocks.append(Block(code=code + "\n" if code else "", tag=tag, closed=closed))
+        if end is None:
+            return len(self.text)
+        return min(end.end() + 1, len(self.text)) if closed else end.start()
+
+
+def _ends(mark: re.Match[str], opening: re.Match[str]) -> bool:
+    """A bare fence closes its kind; a tagged one opens the next block, so that the open one was left unclosed."""
+    if mark["mark"][0] != opening["mark"][0]:
+        return False
+    return bool(mark["info"].strip()) or len(mark["mark"]) >= len(opening["mark"])
+
+
+class _Quotes:
+    """Whether a place in Python text lies inside a triple-quoted string; asked at ascending places."""
+
+    def __init__(self, text: str, start: int) -> None:
+        self.text, self.position, self.opened = text, start, ""
+
+    def at(self, place: int) -> bool:
+        while self.position < place:
+            if self.opened:
+                end = self.text.find(self.opened, self.position, place)
+                if end < 0:
+                    return True
+                self.position, self.opened = end + 3, ""
+                continue
+            token = QUOTES.search(self.text, self.position, place)
+            if token is None:
+                return False
+            self.position = token.end()
+            self.opened = token[0] if token[0] in ('"""', "'''") else ""
+        return bool(self.opened)
+
+
+def _choose(blocks: list[Block], entry_point: str) -> str | None:
+    definition = re.compile(rf"^(?:class\s+{re.escape(entry_point)}\b|{re.escape(entry_point)}\s*=)", re.MULTILINE)
+    defining = [block for block in blocks if definition.search(block.code)]
+    for closed in (True, False):
+        for block in reversed(defining):
+            if block.closed is closed:
+                return block.code
+    return None
+
+
+def _unfenced(blocks: list[Block], prose: str, entry_point: str) -> str | None:
+    if not blocks:
+        return prose + "\n" if _is_python(prose, entry_point) else None
+    usable = [block.code for block in blocks if block.tag in PYTHON_TAGS and block.code.strip()]
+    return usable[-1] if usable else None
+
+
+def _is_python(text: str, entry_point: str) -> bool:
+    if entry_point not in text or len(text) > MAX_SOURCE_BYTES:
+        return False
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return any(isinstance(node, ast.ClassDef) and node.name == entry_point for node in tree.body)

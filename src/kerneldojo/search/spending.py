@@ -1,0 +1,169 @@
+"""The search itself: ask the strategy where to go on, ask the policy, ask the judge, until the budget is spent."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from kerneldojo.episodes import PlayConfig, Tokenizer, first_episode, job_for, prompt, seed_of, with_turn
+from kerneldojo.policies import Policy, Request
+from kerneldojo.schema import Answer, Episode, Evaluation, Job, Problem, Status
+from kerneldojo.search.budget import Budget, Spent
+from kerneldojo.search.strategies import Strategy
+from kerneldojo.search.tree import Node, Tree
+
+Judge = Callable[[Job], Awaitable[Evaluation]]
+
+MAX_FAULTS = 8
+"""Faults of ours in a row after which a search gives up: the policy or the judge is down."""
+
+
+@dataclass
+class Found:
+    """What a search has found, and what it has spent."""
+
+    tree: Tree
+    strategy: str
+    budget: Budget
+    spent: Spent = field(default_factory=Spent)
+    num_faults: int = 0
+    """Answers lost by faults of ours; they cost nothing."""
+    fault: str = ""
+    """Why the search gave up before its budget was spent; empty if it did not."""
+
+
+async def search(
+    problem: Problem,
+    policy: Policy,
+    judge: Judge,
+    strategy: Strategy,
+    budget: Budget,
+    config: PlayConfig,
+    *,
+    seed: int = 0,
+    temperature: float = 1.0,
+    num_at_once: int = 8,
+    tokenizer: Tokenizer | None = None,
+    on_answer: Callable[[Found, Node], None] | None = None,
+) -> Found:
+    """Spend `budget` on `problem`.
+
+    Args:
+        problem: what is to be made faster.
+        policy: writes the answers.
+        judge: gives the verdicts.
+        strategy: says where to go on.
+        budget: what may be spent.
+        config: how prompts are made and answers judged; the number of turns is the strategy's business.
+        seed: of everything that is drawn; equal searches ask for equal samples, however their answers interleave.
+        temperature: of the policy's sampling.
+        num_at_once: answers under way at most.
+        tokenizer: renders prompts as ids, for policies that take them.
+        on_answer: called after each verdict, for a display.
+
+    Returns:
+        The tree and what it cost. Cancelling the task stops at once.
+    """
+    depth = budget.calls or 1 << 16
+    changes: dict[str, object] = {"num_turns": depth}
+    if strategy.context is not None:
+        changes["context"] = strategy.context
+    rules = config.model_copy(update=changes)
+    root = first_episode(problem, rules, seed=seed, policy=policy.name, tokenizer=tokenizer)
+    one = _Search(policy, judge, Found(Tree(root), strategy.name, budget), temperature, tokenizer, on_answer)
+    await one.run(strategy, num_at_once)
+    return one.found
+
+
+class _Search:
+    """One search under way."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        judge: Judge,
+        found: Found,
+        temperature: float,
+        tokenizer: Tokenizer | None,
+        on_answer: Callable[[Found, Node], None] | None,
+    ) -> None:
+        self.found = found
+        self._policy, self._judge = policy, judge
+        self._temperature, self._tokenizer, self._on_answer = temperature, tokenizer, on_answer
+        self._began = time.monotonic()
+        self._faults_in_a_row = 0
+
+    async def run(self, strategy: Strategy, num_at_once: int) -> None:
+        under_way: set[asyncio.Task[None]] = set()
+        try:
+            while not self.found.fault:
+                for node in self._picked(strategy, num_at_once - len(under_way), len(under_way)):
+                    path = f"{node.path}.{node.num_started}".lstrip(".")
+                    node.num_started += 1
+                    under_way.add(asyncio.create_task(self._extend(node, path)))
+                if not under_way:
+                    return
+                done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+
+    def _picked(self, strategy: Strategy, num_free: int, num_under_way: int) -> list[Node]:
+        left = self.found.spent.calls_left(self.found.budget, under_way=num_under_way, seconds=self._seconds())
+        num = min(num_free, left)
+        return strategy.pick(self.found.tree, num) if num > 0 else []
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    async def _extend(self, node: Node, path: str) -> None:
+        messages, ids = prompt(node.episode, self._tokenizer)
+        rules = PlayConfig.model_validate(node.episode.settings)
+        answer = await self._policy.answer(
+            Request(
+                episode=node.episode,
+                messages=messages,
+                prompt_ids=ids,
+                max_tokens=rules.max_answer_tokens,
+                temperature=self._temperature,
+                seed=seed_of("search", self.found.tree.root.episode.seed, path),
+            )
+        )
+        if answer.finish == "failed":
+            self._lose(node, answer.error or "the policy failed")
+            return
+        job = job_for(node.episode, answer)
+        evaluation = None if job is None else await self._judge(job)
+        if evaluation is not None and evaluation.status in (Status.INFRASTRUCTURE_ERROR, Status.INVALID_PROBLEM):
+            self._lose(node, evaluation.message)
+            return
+        self._keep(node, path, answer, with_turn(_named(node.episode, path), answer, evaluation, self._tokenizer))
+
+    def _keep(self, node: Node, path: str, answer: Answer, episode: Episode) -> None:
+        found = self.found
+        judged = episode.turns[-1].evaluation is not None
+        found.spent = found.spent.after(answer, judged=judged, seconds=self._seconds())
+        self._faults_in_a_row = 0
+        child = found.tree.add(node, episode, found.spent, path)
+        if self._on_answer is not None:
+            self._on_answer(found, child)
+
+    def _lose(self, node: Node, reason: str) -> None:
+        """An answer that came to nothing by a fault of ours: as if it had not been asked for."""
+        node.num_started -= 1
+        node.num_faults += 1
+        self.found.num_faults += 1
+        self._faults_in_a_row += 1
+        if self._faults_in_a_row >= MAX_FAULTS:
+            self.found.fault = f"{MAX_FAULTS} faults in a row, the last: {reason}"
+
+
+def _named(episode: Episode, path: str) -> Episode:
+    """The episode under the id of the path that it is about to have: branches of a tree have ids of their own."""
+    stem = episode.id.partition("#")[0]
+    return episode.model_copy(update={"id": f"{stem}#{path}"})

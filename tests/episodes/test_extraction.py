@@ -1,0 +1,151 @@
+"""Finding the answer in what a policy wrote."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kerneldojo.episodes import extract
+from kerneldojo.episodes.one_shot import CUDA, TRITON
+
+GOOD = "class ModelNew:\n    pass\n"
+OTHER = "print('usage')\n"
+
+
+def block(code: str, tag: str = "python", mark: str = "```") -> str:
+    return f"{mark}{tag}\n{code}{mark}\n"
+
+
+@pytest.mark.parametrize("code", [TRITON, CUDA, GOOD])
+@pytest.mark.parametrize("tag", ["python", "", "py", "Python", "triton", "cuda", "python title=a.py", "{.python}"])
+def test_one_block_in_prose_is_the_answer_whatever_its_tag(code, tag):
+    assert extract(f"Here it is:\n\n{block(code, tag)}\nIt is fast.").code == code
+
+
+def test_the_last_complete_block_that_defines_the_entry_point_wins():
+    first, last = GOOD, "x = 1\nclass ModelNew:\n    x = 2\n"
+    text = f"{block(first)}Better:\n{block(last)}Usage:\n{block(OTHER)}```python\nclass ModelNew:\n    cut"
+    assert extract(text).code == last
+
+
+def test_an_unclosed_fence_is_taken_where_nothing_better_is():
+    assert extract(f"{block(OTHER)}```python\n{GOOD}").code == GOOD
+    assert extract(f"```python\n{GOOD}").code == GOOD
+
+
+def test_a_fence_that_was_forgotten_ends_where_the_next_opens():
+    read = extract(f"```python\n{OTHER}\nAnd now:\n```python\n{GOOD}```\n")
+    assert read.code == GOOD
+    assert [item.closed for item in read.blocks] == [False, True]
+
+
+def test_the_last_python_block_is_the_answer_where_none_defines_the_entry_point():
+    assert extract(f"{block(OTHER)}{block('pip install x', 'bash')}").code == OTHER
+    assert extract(block("pip install x\n", "bash")).code is None
+    assert extract("I cannot do this.").code is None
+    assert extract("").code is None
+
+
+def test_thoughts_are_not_the_answer():
+    assert extract(f"<think>{block(GOOD)}</think>\n{block(OTHER)}").code == OTHER
+    assert extract(f"<think>\n{block(GOOD)}</think>\nno code").code is None
+    assert extract(f"<think>never closed\n{block(GOOD)}").code is None
+    assert extract(f"the prompt opened it\n{block(GOOD)}</think>\n{block(TRITON)}").code == TRITON
+    assert extract(f"<Thinking>{block(OTHER)}</Thinking>{block(GOOD)}").code == GOOD
+
+
+def test_tags_within_the_code_are_code():
+    code = 'class ModelNew:\n    text = "<think> <plan>"\n'
+    read = extract(block(code))
+    assert read.code == code and not read.plan
+
+
+def test_the_plan_is_set_apart_and_its_code_is_not_the_answer():
+    text = f"<plan>\nfuse\n{block(OTHER)}</plan>\n{block(GOOD)}"
+    read = extract(text)
+    assert read.code == GOOD and read.plan.startswith("fuse") and "fuse" not in read.prose
+    assert extract(f"<plan>fuse\n{block(GOOD)}").plan == "fuse"
+    assert extract(f"<plan>fuse\n{block(GOOD)}").code == GOOD
+    assert extract(f"<plan>fuse</plan>{block(GOOD)}").code == GOOD
+    assert extract(f"[[tile]]{block(GOOD)}", plan_open="[[", plan_close="]]").plan == "tile"
+
+
+def test_a_text_without_fences_is_the_answer_if_it_is_python_that_defines_the_entry_point():
+    assert extract(f"<plan>fuse</plan>\n{GOOD}").code == GOOD
+    assert extract(f"Well: {GOOD}").code is None
+
+
+def test_line_ends_and_indentation_do_not_matter():
+    assert extract(block(TRITON).replace("\n", "\r\n")).code == TRITON
+    indented = "1. The answer:\n" + "".join(f"    {line}\n" for line in block(TRITON).splitlines())
+    assert extract(indented).code == "\n".join(
+        line.rstrip() if not line.strip() else line for line in TRITON.split("\n")
+    )
+
+
+def test_fences_within_docstrings_are_text():
+    code = 'class ModelNew:\n    """Use:\n\n    ```python\n    ModelNew()\n    ```\n    """\n    x = 1\n'
+    assert extract(f"{block(code)}More:\n{block(OTHER)}").code == code
+    broken = 'class ModelNew:\n    """never closed\n'
+    assert extract(f"{block(broken)}Better:\n{block(GOOD)}").code == GOOD
+
+
+def test_longer_fences_and_tildes():
+    assert extract(block(GOOD, mark="~~~")).code == GOOD
+    code = "class ModelNew:\n    a = 1  #\n```\n    b = 2\n"
+    assert extract(block(code, mark="````")).code == code
+
+
+def test_the_summary_is_short_and_holds_no_thoughts():
+    text = f"<think>secret</think>I fused both.\n\n{block(GOOD)}It is   faster."
+    assert extract(text).summary(100) == "I fused both. It is faster."
+    assert extract(f"<plan>tile by 64</plan>{text}").summary(100) == "tile by 64"
+    assert len(extract("word " * 1000).summary(80)) <= 80
+    assert extract(text).summary(0) == ""
+
+
+FENCES = ["```", "```python\n", "```\n", "~~~\n", "````py\n"]
+TAGS = ["<think>", "</think>", "<plan>", "</plan>"]
+QUOTES = ['"""', "'''", "'", '"', "\\"]
+PIECES = st.sampled_from(
+    [*FENCES, *TAGS, *QUOTES, "\n", "\r\n", "    ", "class ModelNew:\n", "# a ` b\n", "prose ", "\x00", "é"]
+)
+
+
+@given(st.lists(PIECES | st.text(max_size=8), max_size=40).map("".join))
+@settings(max_examples=300, deadline=None)
+def test_any_text_is_read_and_nothing_is_made_up(text):
+    read = extract(text)
+    characters = set(text.replace("\r\n", "\n").replace("\r", "\n")) | {"\n"}
+    assert set(read.code or "") | set(read.plan) | set(read.prose) <= characters
+    assert (read.code or "").replace("\n", "").replace(" ", "").replace("\t", "") in "".join(
+        text.replace("\r", "\n").replace("\n", "").replace(" ", "").replace("\t", "")
+    ) or any(c.isspace() and c not in " \n\t\r" for c in text)
+
+
+WORDS = st.text(st.characters(blacklist_characters="`~<>\r\x00", blacklist_categories=["Cs"]), max_size=60)
+
+
+@given(before=WORDS, thoughts=WORDS, after=WORDS, code=st.sampled_from([TRITON, CUDA, GOOD]))
+@settings(max_examples=100, deadline=None)
+def test_an_answer_survives_any_prose_around_it(before, thoughts, after, code):
+    text = f"<think>{thoughts}\n{block(OTHER)}</think>{before}\n{block(code)}\n{after}"
+    assert extract(text).code == code
+    assert extract(text.replace("\n", "\r\n")).code == code
+
+
+@pytest.mark.parametrize(
+    "piece", ["```\n", "```python\n", "<think>", "<plan>", '```python\n"""\n', "~~~\n```py\n", "'"]
+)
+def test_reading_takes_linear_time(piece):
+    def seconds(count: int) -> float:
+        started = time.process_time()
+        extract(piece * count)
+        return time.process_time() - started
+
+    seconds(100)
+    small, large = seconds(2_000), seconds(16_000)
+    assert large < 40 * max(small, 0.002), f"{small:.4f} s, then {large:.4f} s for eight times the text"
