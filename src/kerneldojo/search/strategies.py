@@ -184,7 +184,7 @@ class BestFirst(Frozen):
 
         The first is in [0, 1 + headroom].
         """
-        gains = {kind: [gain] for kind, gain in _PRIOR_GAINS.items()}
+        gains: dict[Status | None, list[float]] = {kind: [gain] for kind, gain in _PRIOR_GAINS.items()}
         for node in tree:
             if node.parent is not None and node.parent is not tree.root:
                 gains.setdefault(_kind(node.parent), [0.0]).append(_worth(node) - _worth(node.parent))
