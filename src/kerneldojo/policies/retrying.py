@@ -1,0 +1,110 @@
+"""Calls to an endpoint that sometimes fails: what is worth another try, how long to wait, what to say in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from email.utils import parsedate_to_datetime
+from time import time
+from typing import TypeVar
+
+import openai
+from pydantic import Field
+
+from kerneldojo.schema import Frozen
+
+Result = TypeVar("Result")
+
+PERMANENT_CODES = ("insufficient_quota", "billing_hard_limit_reached")
+"""Codes that come with status 429 and do not pass by waiting."""
+
+
+class RetryConfig(Frozen):
+    """Patience."""
+
+    attempts: int = Field(default=6, ge=1)
+    """Tries in all."""
+    first_delay: float = Field(default=1.0, ge=0)
+    """Seconds before the second try; doubled before each further one, less a random part of up to a half."""
+    longest_delay: float = Field(default=60.0, ge=0)
+    """Longest wait in seconds. A longer one that the server asks for (Retry-After) is kept, up to 10 minutes."""
+    timeout: float = Field(default=600.0, gt=0)
+    """Seconds for one try, from the request to the last byte; `attempt` itself has to keep to it."""
+
+
+class MalformedReply(Exception):
+    """The endpoint answered with success, but not in its protocol."""
+
+
+class CallFailed(Exception):
+    """No try succeeded; the message says in one line why."""
+
+
+def is_worth_retrying(error: BaseException) -> bool:
+    """Whether the same request may succeed later: overload, rate limits, a broken connection, a garbled reply."""
+    if isinstance(error, openai.APIStatusError):
+        if str(error.code or error.type) in PERMANENT_CODES:
+            return False
+        return error.status_code in (408, 409, 425, 429) or error.status_code >= 500
+    # ValueError: what is no JSON; what httpx raises in the middle of a stream derives from none of openai's errors.
+    return True
+
+
+def requested_delay(error: BaseException) -> float | None:
+    """Seconds that the server asks to wait, from `retry-after-ms` or `retry-after` (seconds or a date)."""
+    response = getattr(error, "response", None)
+    headers = getattr(response, "headers", None)
+    if headers is None:
+        return None
+    for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        text = headers.get(name)
+        if text is None:
+            continue
+        try:
+            seconds = float(text) * scale
+        except ValueError:
+            try:
+                seconds = parsedate_to_datetime(text).timestamp() - time()
+            except ValueError:
+                continue
+        if seconds == seconds:
+            return min(600.0, max(0.0, seconds))
+    return None
+
+
+async def retrying(
+    attempt: Callable[[], Awaitable[Result]],
+    config: RetryConfig,
+    jitter: random.Random,
+    on_retry: Callable[[], None] = lambda: None,
+) -> Result:
+    """The result of `attempt`, tried as often as `config` allows. Raises `CallFailed`: the last error in a line."""
+    delay = config.first_delay
+    for number in range(1, config.attempts + 1):
+        try:
+            return await attempt()
+        except Exception as error:
+            if number == config.attempts or not is_worth_retrying(error):
+                raise CallFailed(f"{described(error)} (try {number} of {config.attempts})") from error
+            asked = requested_delay(error)
+        wait = min(delay, config.longest_delay) * (1 - jitter.random() / 2)
+        on_retry()
+        await asyncio.sleep(wait if asked is None else max(wait, asked))
+        delay *= 2
+    raise AssertionError("the last try returns or raises")
+
+
+def described(error: BaseException) -> str:
+    """An error in one line of at most 300 characters."""
+    text = " ".join(str(error).split()) or "no message"
+    if isinstance(error, TimeoutError | openai.APITimeoutError):
+        text = "timed out"
+    elif isinstance(error, openai.APIStatusError):
+        text = f"HTTP {error.status_code}: {text}"
+    elif isinstance(error, openai.APIConnectionError):
+        cause = error.__cause__
+        text = f"connection failed: {' '.join(str(cause or error).split()) or type(cause).__name__}"
+    elif not isinstance(error, MalformedReply):
+        text = f"{type(error).__name__}: {text}"
+    return text[:300]
