@@ -13,6 +13,7 @@ from kerneldojo.episodes import (
     Environment,
     Everything,
     PlayConfig,
+    PromptTooLong,
     Summaries,
     answer_seed,
     first_episode,
@@ -185,6 +186,14 @@ def test_the_budget_ends_an_episode_when_not_one_turn_fits():
     episode = played(config, [1.0, 1.0], prose="long " * 3000)
     assert episode.finish == "budget" and len(episode.turns) == 1 and episode.turns[0].reward is not None
     assert first_episode(PROBLEM, config.model_copy(update={"max_prompt_tokens": 10})).finish == "budget"
+
+
+def test_prompts_that_were_played_can_be_read_without_the_tokenizer():
+    episode = played(CONFIG.model_copy(update={"num_turns": 9}), [1.0, 2.0, 3.0])
+    tight = episode.model_copy(update={"settings": {**episode.settings, "max_prompt_tokens": 10}})
+    assert [len(messages_at(tight, turn)) for turn in range(3)] == [1, 3, 3]
+    with pytest.raises(PromptTooLong, match="shortest prompt of turn 3"):
+        messages_at(tight, 3)
 
 
 def test_the_environment_plays_the_same_episode_as_the_pure_functions():

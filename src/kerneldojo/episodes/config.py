@@ -6,6 +6,8 @@ of: rendered again years later, by the trainer or by a report, they come out the
 
 from __future__ import annotations
 
+from collections import deque
+from copy import deepcopy
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -114,4 +116,14 @@ def config_of(episode: Episode) -> PlayConfig:
     Raises:
         pydantic.ValidationError: its settings are not those of this version.
     """
-    return PlayConfig.model_validate(episode.settings)
+    for settings, config in tuple(
+        _RECENT
+    ):  # the episodes of a run share theirs, and comparing is cheaper than validating
+        if settings == episode.settings:
+            return config
+    config = PlayConfig.model_validate(episode.settings)
+    _RECENT.appendleft((deepcopy(episode.settings), config))
+    return config
+
+
+_RECENT: deque[tuple[dict[str, Any], PlayConfig]] = deque(maxlen=4)

@@ -47,7 +47,14 @@ class Chat:
         return tuple(found)
 
 
-def chat(episode: Episode, turn: int, config: PlayConfig, count: Callable[[Chat], int] | None = None) -> Chat:
+def chat(
+    episode: Episode,
+    turn: int,
+    config: PlayConfig,
+    count: Callable[[Chat], int] | None = None,
+    *,
+    must_fit: bool = True,
+) -> Chat:
     """The prompt of turn number `turn`, from the turns before it.
 
     Args:
@@ -55,6 +62,7 @@ def chat(episode: Episode, turn: int, config: PlayConfig, count: Callable[[Chat]
         turn: counted from 0.
         config: how the episode is played.
         count: length of a chat in tokens; None for an estimate. Used only where there is a limit.
+        must_fit: whether the shortest prompt is refused, rather than returned, if it is too long.
 
     Raises:
         PromptTooLong: it does not fit `config.max_prompt_tokens`.
@@ -67,16 +75,17 @@ def chat(episode: Episode, turn: int, config: PlayConfig, count: Callable[[Chat]
     task = prompts.task(episode.problem, config, example=example).strip()
     order = ranking(earlier, config.context)
     limit = config.max_prompt_tokens
-    length = 0
-    for num_kept in range(len(order), 0 if earlier else -1, -1):
+    num_kept = len(order)
+    while True:
         shown = [_exchange(earlier[index], config) for index in sorted(order[:num_kept])]
         candidate = Chat(task=task, exchanges=tuple(shown))
-        if limit is None:
+        length = 0 if limit is None else (count or estimated_tokens)(candidate)
+        if limit is None or length <= limit or (num_kept <= 1 and not must_fit):
             return candidate
-        length = (count or estimated_tokens)(candidate)
-        if length <= limit:
-            return candidate
-    raise PromptTooLong(f"{episode.id}: the shortest prompt of turn {turn} has {length} tokens, {limit} are allowed")
+        if num_kept <= min(1, len(earlier)):
+            name = f"{episode.id}: the shortest prompt of turn {turn}"
+            raise PromptTooLong(f"{name} has {length} tokens, {limit} are allowed")
+        num_kept -= 1
 
 
 def ranking(turns: Sequence[Turn], context: ContextConfig) -> list[int]:

@@ -17,6 +17,7 @@ import itertools
 import re
 import textwrap
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kerneldojo.schema import MAX_SOURCE_BYTES
 
@@ -60,6 +61,7 @@ class Extraction:
         return textwrap.shorten(self.plan or self.prose, max_chars, placeholder=" ...") if max_chars > 4 else ""
 
 
+@lru_cache(maxsize=1024)  # the job and the turn both need it
 def extract(
     text: str, *, entry_point: str = "ModelNew", plan_open: str = "<plan>", plan_close: str = "</plan>"
 ) -> Extraction:
@@ -73,7 +75,9 @@ def extract(
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     # A fence behind a closing tag is one too: models often leave the line break out.
-    text = re.sub(rf"({THOUGHT.pattern}|{re.escape(plan_close)})[ \t]*(?=```|~~~)", r"\1\n", text, flags=re.IGNORECASE)
+    if "</" in text or plan_close in text:
+        closing = rf"({THOUGHT.pattern}|{re.escape(plan_close)})[ \t]*(?=```|~~~)"
+        text = re.sub(closing, r"\1\n", text, flags=re.IGNORECASE)
     reader = _Reader(_after_thoughts(text), plan_open, plan_close)
     reader.read()
     prose = "".join(reader.prose).strip()
@@ -143,17 +147,25 @@ class _Reader:
         start = min(opening.end() + 1, len(self.text))
         later = (self.marks[number] for number in range(self.next_mark + 1, len(self.marks)))
         ends = list(itertools.islice((mark for mark in later if _ends(mark, opening)), MAX_QUOTED_FENCES))
-        quoted = _Quotes(self.text, start)
-        # A fence inside a docstring is text, unless the string never ends: then the quotes are what is wrong.
-        end = next((mark for mark in ends if not quoted.at(mark.start())), ends[0] if ends else None)
+        end = ends[0] if ends else None
+        if end is not None and _may_quote(self.text, start, end.start()):
+            # A fence inside a docstring is text, unless the string never ends: then the quotes are what is wrong.
+            quoted = _Quotes(self.text, start)
+            end = next((mark for mark in ends if not quoted.at(mark.start())), end)
         stop = end.start() if end else len(self.text)
         closed = end is not None and not end["info"].strip()
-        code = textwrap.dedent(self.text[start:stop]).strip("\n")
+        code = self.text[start:stop].strip("\n")
+        if code[:1].isspace():
+            code = textwrap.dedent(code).strip("\n")
         tag = (opening["info"].split() or [""])[0].lower().strip("{}.")
         self.blocks.append(Block(code=code + "\n" if code else "", tag=tag, closed=closed))
         if end is None:
             return len(self.text)
         return min(end.end() + 1, len(self.text)) if closed else end.start()
+
+
+def _may_quote(text: str, start: int, end: int) -> bool:
+    return text.find('"""', start, end) >= 0 or text.find("'''", start, end) >= 0
 
 
 def _ends(mark: re.Match[str], opening: re.Match[str]) -> bool:

@@ -49,7 +49,7 @@ def task(problem: Problem, config: PlayConfig, *, example: bool = True) -> str:
         )
     target = described_gpu(config)
     if target is not None:
-        parts.append(figures(target))
+        parts.append(figures(target.name))
     parts.append(_judging(config))
     parts.append(f"The module to make faster:\n\n{fenced(problem.source)}")
     parts.append(_form(config))
@@ -71,8 +71,10 @@ def described_gpu(config: PlayConfig) -> GPU | None:
     return GPUS.get("".join(c for c in name.lower() if c.isalnum())) if kind == "model" else None
 
 
-def figures(target: GPU) -> str:
-    """The figures of a GPU that decide how a kernel is laid out, in a few lines."""
+@lru_cache
+def figures(name: str) -> str:
+    """The figures of the GPU of that name that decide how a kernel is laid out, in a few lines."""
+    target = gpu(name)
     rates = ", ".join(f"{name} {rate / 1e12:.0f}" for name, rate in target.peak_flops.items())
     major, minor = target.compute_capability
     return (
@@ -86,6 +88,7 @@ def figures(target: GPU) -> str:
     )
 
 
+@lru_cache(maxsize=256)
 def fenced(source: str) -> str:
     """A Python source as a block of Markdown; the fence is longer than any in the source."""
     longest = max((len(run) for run in re.findall("`+", source)), default=0)

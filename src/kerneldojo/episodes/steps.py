@@ -79,10 +79,15 @@ def next_messages(episode: Episode, tokenizer: Tokenizer | None = None) -> tuple
 def messages_at(episode: Episode, turn: int, tokenizer: Tokenizer | None = None) -> tuple[Message, ...]:
     """The prompt of any turn as a chat; with the tokenizer of the run it holds what `render` does.
 
+    Without it, which turns a budget left room for is estimated; the prompt of a turn that was played is never refused.
+
     Raises:
-        PromptTooLong: it does not fit the budget (then the episode had ended before).
+        PromptTooLong: the prompt of a turn to come does not fit the budget (then the episode has ended).
     """
-    return _chat(episode, turn, config_of(episode), tokenizer).messages()
+    config = config_of(episode)
+    if tokenizer is None and turn < len(episode.turns):
+        return chat(episode, turn, config, must_fit=False).messages()
+    return _chat(episode, turn, config, tokenizer).messages()
 
 
 def prompt(episode: Episode, tokenizer: Tokenizer | None = None) -> tuple[tuple[Message, ...], tuple[int, ...] | None]:

@@ -8,7 +8,7 @@ one that may be retried, and never scored).
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import Field, computed_field, model_validator
 
@@ -182,6 +182,14 @@ class Evaluation(Frozen):
     def timing_source(self) -> str | None:
         """Shorthand for `timing.source`."""
         return self.timing.source
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_shorthand(cls, values: Any) -> Any:
+        """What was written with the shorthand is read back without it."""
+        if isinstance(values, dict) and "timing_source" in values:
+            return {key: value for key, value in cast("dict[str, Any]", values).items() if key != "timing_source"}
+        return values
 
     @model_validator(mode="after")
     def _states_are_possible(self) -> Evaluation:
