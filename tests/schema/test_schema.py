@@ -53,8 +53,8 @@ def test_a_job_is_known_by_what_decides_its_verdict() -> None:
 
 
 def test_the_light_part_imports_nothing_heavy() -> None:
-    heavy = "torch triton numpy ray transformers fastapi openai pyarrow".split()
-    rooms = "schema rewards episodes policies rollout search client".split()
+    heavy = ["torch", "triton", "numpy", "ray", "transformers", "fastapi", "openai", "pyarrow"]
+    rooms = ["schema", "rewards", "episodes", "policies", "rollout", "search", "client"]
     code = (
         f"import sys\nfor room in {rooms!r}: __import__('kerneldojo.' + room)\n"
         f"print([name for name in {heavy!r} if name in sys.modules])"

@@ -1,4 +1,4 @@
-"""Suites of problems: our own katas, and KernelBench as a folder or as parquet.
+"""Suites of problems: our own katas, KernelBench as a folder or as parquet, and generated graphs.
 
 A specification names a suite, and optionally a level and a problem:
 
@@ -9,6 +9,9 @@ A specification names a suite, and optionally a level and a problem:
     kernelbench:FOLDER:1                one level
     kernelbench:FOLDER:1/23             one problem, by its number or its whole name
     kernelbench:FILE.parquet[:LEVEL]    the hub's format: columns code, level, name, problem_id
+    graphs:SET                          generated graphs: train, validation, test or extrapolation
+    graphs:SET/NAME                     one of them
+    graphs:train:COUNT[:SEED]           so many graphs to train on, drawn by a seed (0)
 
 Nothing that is loaded is executed; each source is only checked for its shape.
 """
@@ -25,6 +28,7 @@ from kerneldojo.schema import Problem
 KATAS = Path(__file__).parent / "katas"
 LEVELS = (1, 2, 3, 4)
 _SELECTION = re.compile(r"^(?P<rest>.*?)(?::(?P<level>\d+)(?:/(?P<name>[\w.\-]+))?)?$", re.DOTALL)
+_GRAPHS = re.compile(r"^graphs:(?P<set>\w+)(?::(?P<count>\d+)(?::(?P<seed>\d+))?)?(?:/(?P<name>\w+))?$")
 
 
 def load_suite(spec: str | Iterable[str], size: Size = "full") -> list[Problem]:
@@ -32,13 +36,15 @@ def load_suite(spec: str | Iterable[str], size: Size = "full") -> list[Problem]:
 
     Args:
         spec: one specification, or several, whose problems follow one another.
-        size: which size of a kata; other suites have one only.
+        size: which size of a kata or a graph; KernelBench has one only.
 
     Raises:
         ProblemError: an unknown suite, level or name, a missing folder, or a source that is no problem.
     """
     if not isinstance(spec, str):
         return [problem for one in spec for problem in load_suite(one, size)]
+    if spec.strip().startswith("graphs:"):
+        return load_graphs(spec.strip(), size)
     match = _SELECTION.match(spec.strip())
     assert match is not None  # the pattern matches any text
     rest, level, name = match["rest"], match["level"], match["name"]
@@ -47,7 +53,8 @@ def load_suite(spec: str | Iterable[str], size: Size = "full") -> list[Problem]:
     elif rest.startswith("kernelbench:") and rest != "kernelbench:":
         problems = load_kernelbench(Path(rest.removeprefix("kernelbench:")).expanduser())
     else:
-        raise ProblemError(f"unknown suite {spec!r}: use katas[:LEVEL[/NAME]] or kernelbench:FOLDER[:LEVEL[/NUMBER]]")
+        forms = "katas[:LEVEL[/NAME]], graphs:SET[/NAME] or kernelbench:FOLDER[:LEVEL[/NUMBER]]"
+        raise ProblemError(f"unknown suite {spec!r}: use {forms}")
     chosen = [problem for problem in problems if level is None or problem.level == int(level)]
     if name is not None:
         chosen = [problem for problem in chosen if _is_called(problem, name)]
@@ -91,6 +98,29 @@ def load_katas(size: Size) -> list[Problem]:
                     notes=kata.summary,
                 )
             )
+    return problems
+
+
+def load_graphs(spec: str, size: Size) -> list[Problem]:
+    """Draw the generated graphs that `spec` names (`graphs:SET[:COUNT[:SEED]][/NAME]`).
+
+    Raises:
+        ProblemError: no such set or name, or a number where the set is frozen.
+    """
+    from kerneldojo.problems.graphs import SPLITS, Split, graph_problems
+
+    match = _GRAPHS.match(spec)
+    sets: dict[str, Split] = {split: split for split in SPLITS}
+    chosen = sets.get(match["set"]) if match else None
+    if match is None or chosen is None:
+        raise ProblemError(f"{spec}: use graphs:SET[/NAME] or graphs:train:COUNT[:SEED]; sets are {', '.join(SPLITS)}")
+    if match["count"] and chosen != "train":
+        raise ProblemError(f"{spec}: only graphs:train is drawn by count and seed, the other sets are frozen")
+    count = int(match["count"]) if match["count"] else None
+    problems = graph_problems(chosen, count, int(match["seed"] or 0), size)
+    problems = [problem for problem in problems if match["name"] in (None, problem.name)]
+    if not problems:
+        raise ProblemError(f"{spec}: no such problem")
     return problems
 
 
