@@ -4,7 +4,7 @@
 
     evaluation = judge(Problem(name="mine", source=reference), Candidate(source=kernel))
 
-The nouns are light; `judge` imports torch when it is first asked for.
+The nouns are light; `judge` imports torch when it is first asked for, `Client` (a service elsewhere) needs only httpx.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from kerneldojo.schema import Candidate, Evaluation, Exploit, Problem, Status
 
 if TYPE_CHECKING:
+    from kerneldojo.client import AsyncClient, Client
     from kerneldojo.judging import Judge, judge
 
-__all__ = ["Candidate", "Evaluation", "Exploit", "Judge", "Problem", "Status", "judge"]
+__all__ = ["AsyncClient", "Candidate", "Client", "Evaluation", "Exploit", "Judge", "Problem", "Status", "judge"]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,4 +25,8 @@ def __getattr__(name: str) -> Any:
         from kerneldojo import judging
 
         return getattr(judging, name)
+    if name in ("AsyncClient", "Client"):
+        from kerneldojo import client
+
+        return getattr(client, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,5 @@
-"""The command line: `dojo judge`, `dojo problems`, `dojo doctor`, `dojo demo`.
+"""The command line: `dojo judge`, `dojo problems`, `dojo doctor`, `dojo demo`,
+`dojo serve`.
 
 Nothing here judges. A command reads its arguments, calls one function of the room that does the work (imported inside
 the command, so that `dojo --help` needs neither torch nor patience) and shows what came back: as one JSON object for
@@ -19,7 +20,7 @@ from typing import Annotated, cast
 
 import typer
 
-from kerneldojo.cli import demo, doctor, judge, problems
+from kerneldojo.cli import demo, doctor, judge, problems, serve
 from kerneldojo.cli.arguments import BadUsage
 from kerneldojo.cli.streams import say
 from kerneldojo.cli.text import one_line
@@ -39,6 +40,7 @@ commands.command("judge")(judge.judge_command)
 commands.add_typer(problems.commands, name="problems")
 commands.command("doctor")(doctor.doctor_command)
 commands.command("demo")(demo.demo_command)
+commands.command("serve")(serve.serve_command)
 
 
 def _print_version(wanted: bool) -> None:

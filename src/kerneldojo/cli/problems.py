@@ -31,7 +31,10 @@ Size = Annotated[
     typer.Option(help="Katas come small (for cpu and model: devices) and full (for a GPU)."),
 ]
 Suite = Annotated[
-    str, typer.Option(help="katas[:LEVEL[/NAME]] or kernelbench:FOLDER[:LEVEL[/NUMBER]].", metavar="SUITE")
+    str,
+    typer.Option(
+        help="katas[:LEVEL[/NAME]], graphs:SET[/NAME] or kernelbench:FOLDER[:LEVEL[/NUMBER]].", metavar="SUITE"
+    ),
 ]
 
 VERDICTS = {"admitted": "green", "degenerate": "red", "invalid": "yellow"}

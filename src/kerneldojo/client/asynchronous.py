@@ -1,0 +1,175 @@
+"""The client that awaits; the same calls as `Client`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+import httpx
+
+from kerneldojo.client import steps
+from kerneldojo.client.connection import STREAM_TIMEOUT, arguments
+from kerneldojo.client.many import Window
+from kerneldojo.client.steps import Lines, Pause, Retries, Setback, Steps, passing_trouble
+from kerneldojo.schema import Candidate, Evaluation, Job, Problem
+from kerneldojo.service.records import (
+    Acknowledgement,
+    Health,
+    Overview,
+    Priority,
+    TaskPage,
+    TaskRecord,
+    TaskState,
+)
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """A service elsewhere; for one event loop, an asynchronous context manager."""
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8000",
+        *,
+        token: str | None = None,
+        name: str | None = None,
+        retries: Retries | None = None,
+    ) -> None:
+        """`name` is the queue that tasks go to where the service has no tokens (else the token's name decides)."""
+        self._http = httpx.AsyncClient(**arguments(url, token, name))
+        self._retries = retries or Retries()
+
+    async def judge(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        *,
+        id: str | None = None,
+        priority: Priority = "normal",
+        deadline_seconds: float | None = None,
+        wait_seconds: float | None = None,
+        **settings: Any,
+    ) -> Evaluation:
+        """The verdict on one candidate, however long it takes; see `Client.judge`."""
+        job = steps.job_of(problem, candidate, settings)
+        submission = steps.submission_of(job, id, priority, deadline_seconds)
+        return await self._run(steps.judge(submission, self._retries, wait_seconds))
+
+    async def judge_many(
+        self,
+        jobs: Iterable[Job],
+        *,
+        window: int = 512,
+        priority: Priority = "normal",
+        deadline_seconds: float | None = None,
+        prefix: str | None = None,
+    ) -> AsyncIterator[tuple[int, Evaluation]]:
+        """Verdicts as they are reached, each with the index of its job; see `Client.judge_many`."""
+        out = Window(jobs, window, priority, deadline_seconds, prefix)
+        setback = Setback(self._retries)
+        while True:
+            submissions = out.next_submissions()
+            if submissions:
+                await self._run(steps.submit_many(submissions, self._retries))
+            if out.is_done:
+                return
+            async with aclosing(self._collect(out, setback)) as results:
+                async for found in results:
+                    yield found
+                    if out.wants_more:
+                        break
+
+    async def _collect(self, out: Window, setback: Setback) -> AsyncGenerator[tuple[int, Evaluation]]:
+        lines = Lines()
+        try:
+            async with self._http.stream(
+                "POST", "/v1/results", content=out.collection(), timeout=STREAM_TIMEOUT
+            ) as reply:
+                if reply.status_code >= 400:
+                    await reply.aread()
+                if (trouble := passing_trouble(reply)) is None:
+                    async for data in reply.aiter_bytes():
+                        for line in lines.feed(data):
+                            found = out.take(line)
+                            setback.forget()
+                            if found is not None:
+                                yield found
+        except httpx.TransportError as error:
+            trouble = passing_trouble(error)
+        if trouble is not None:
+            await asyncio.sleep(setback.pause(*trouble).seconds)
+        elif not out.is_done:
+            # The stream ended early: the service drains.
+            await asyncio.sleep(0.5)
+
+    async def submit(
+        self,
+        job: Job,
+        *,
+        id: str | None = None,
+        priority: Priority = "normal",
+        deadline_seconds: float | None = None,
+    ) -> Acknowledgement:
+        """Have one task accepted; its id is in the acknowledgement, and from then on nothing is lost."""
+        return await self._run(steps.submit(steps.submission_of(job, id, priority, deadline_seconds), self._retries))
+
+    async def submit_many(self, jobs: Sequence[Job], *, priority: Priority = "normal") -> list[Acknowledgement]:
+        """Have many accepted, in their order."""
+        submissions = [steps.submission_of(job, None, priority, None) for job in jobs]
+        return await self._run(steps.submit_many(submissions, self._retries))
+
+    async def get(self, id: str, *, with_job: bool = False) -> TaskRecord:
+        """One task as it is now."""
+        return await self._run(steps.get(id, self._retries, with_job=with_job))
+
+    async def wait(self, id: str, timeout: float | None = None) -> TaskRecord:
+        """One task when it has ended."""
+        return await self._run(steps.wait(id, self._retries, timeout))
+
+    async def cancel(self, id: str) -> TaskRecord:
+        """End a task without a verdict; one that has ended stays as it is."""
+        return await self._run(steps.cancel(id, self._retries))
+
+    async def tasks(self, *, limit: int = 50, before: int | None = None, state: TaskState | None = None) -> TaskPage:
+        """Tasks, newest first."""
+        return await self._run(steps.page(self._retries, limit, before, state))
+
+    async def overview(self) -> Overview:
+        """Devices, queue, rate."""
+        return await self._run(steps.overview(self._retries))
+
+    async def health(self) -> Health:
+        """How the service is; nothing is retried."""
+        return await self._run(steps.health())
+
+    async def _run(self, script: Steps[T]) -> T:
+        reply: steps.Reply = None
+        try:
+            step = next(script)
+            while True:
+                if isinstance(step, Pause):
+                    await asyncio.sleep(step.seconds)
+                    reply = None
+                else:
+                    try:
+                        reply = await self._http.request(
+                            step.method, step.path, params=step.params, content=step.body, timeout=step.timeout
+                        )
+                    except httpx.TransportError as error:
+                        reply = error
+                step = script.send(reply)
+        except StopIteration as end:
+            return end.value
+
+    async def close(self) -> None:
+        """Close the connections; what was submitted goes on."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

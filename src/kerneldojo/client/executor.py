@@ -1,0 +1,157 @@
+"""A service as an `Executor`: whatever takes a pool of devices takes a service elsewhere as well."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+from kerneldojo.client.asynchronous import AsyncClient
+from kerneldojo.client.errors import ClientError
+from kerneldojo.client.steps import Retries, new_id
+from kerneldojo.pool.executor import DeviceState
+from kerneldojo.schema import Evaluation, Job, Status
+from kerneldojo.service.records import Overview, TaskRecord
+
+OVERVIEW_SECONDS = 5.0
+"""How old what is known of the service's devices may be."""
+
+CANCEL_SECONDS = 5.0
+"""How long to try to cancel a task that nobody waits for any more."""
+
+
+class ClientExecutor:
+    """Judges by a service; thread-safe, a context manager. Its requests run on an event loop in a thread of its own."""
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8000",
+        *,
+        token: str | None = None,
+        name: str | None = None,
+        retries: Retries | None = None,
+    ) -> None:
+        """Connect.
+
+        Raises:
+            ClientError: the service cannot be reached, or refuses the token.
+        """
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="dojo-client", daemon=True)
+        self._thread.start()
+        self._client = AsyncClient(url, token=token, name=name, retries=retries)
+        self._lock = threading.Lock()
+        self._open: set[Future[Evaluation]] = set()
+        self._is_closed = False
+        self._overview_at = float("-inf")
+        try:
+            self._overview = self._ask()
+        except BaseException:
+            self._end()
+            raise
+
+    @property
+    def num_slots(self) -> int:
+        """Slots of the service, as last seen; at least 1."""
+        return max(1, self._recent().queue.slots)
+
+    def devices(self) -> Sequence[DeviceState]:
+        """The service's devices, as last seen."""
+        return self._recent().devices
+
+    def submit(self, job: Job) -> Future[Evaluation]:
+        """See `Executor.submit`. A service that stays away is an `infrastructure_error`.
+
+        Raises:
+            RuntimeError: closed.
+        """
+        future: Future[Evaluation] = Future()
+        with self._lock:
+            if self._is_closed:
+                raise RuntimeError("this executor is closed")
+            self._open.add(future)
+        asyncio.run_coroutine_threadsafe(self._judge(job, future), self._loop)
+        return future
+
+    async def _judge(self, job: Job, future: Future[Evaluation]) -> None:
+        # The future stays pending until its end, so that it can be cancelled as long as the service can.
+        task_id = new_id()
+        work = asyncio.ensure_future(self._verdict(job, task_id))
+        future.add_done_callback(
+            lambda done: self._loop.call_soon_threadsafe(work.cancel) if done.cancelled() else None
+        )
+        try:
+            evaluation = await work
+        except asyncio.CancelledError:
+            await self._cancel(task_id)
+        except Exception as error:
+            reason = f"our fault: {type(error).__name__}: {error}" if isinstance(error, ClientError) else "our fault"
+            self._resolve(future, Evaluation(status=Status.INFRASTRUCTURE_ERROR, message=reason[:500]))
+        else:
+            self._resolve(future, evaluation)
+        finally:
+            with self._lock:
+                self._open.discard(future)
+
+    async def _verdict(self, job: Job, task_id: str) -> Evaluation:
+        return await self._client.judge(
+            job.problem, job.candidate, id=task_id, **job.model_dump(exclude={"problem", "candidate"})
+        )
+
+    async def _cancel(self, task_id: str) -> TaskRecord | None:
+        try:
+            return await asyncio.wait_for(self._client.cancel(task_id), CANCEL_SECONDS)
+        except (ClientError, TimeoutError):
+            # It was not accepted yet, or the service is gone: its verdict will be for nobody.
+            return None
+
+    @staticmethod
+    def _resolve(future: Future[Evaluation], evaluation: Evaluation) -> None:
+        if future.set_running_or_notify_cancel():
+            future.set_result(evaluation)
+
+    def _recent(self) -> Overview:
+        if time.monotonic() - self._overview_at > OVERVIEW_SECONDS:
+            try:
+                self._overview = self._ask()
+            except ClientError:
+                # What was known stands until the service answers again; work submitted meanwhile is retried.
+                self._overview_at = time.monotonic()
+        return self._overview
+
+    def _ask(self) -> Overview:
+        found = asyncio.run_coroutine_threadsafe(self._client.overview(), self._loop).result()
+        self._overview_at = time.monotonic()
+        return found
+
+    def close(self, *, drain: bool = True) -> None:
+        """Take no more jobs; wait for those accepted if `drain`, else cancel them."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            open_now = list(self._open)
+        for future in open_now:
+            if not drain:
+                future.cancel()
+        while True:
+            with self._lock:
+                if not self._open:
+                    break
+            time.sleep(0.02)
+        self._end()
+
+    def _end(self) -> None:
+        self._is_closed = True
+        asyncio.run_coroutine_threadsafe(self._client.close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> ClientExecutor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close(drain=False)

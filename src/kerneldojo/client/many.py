@@ -1,0 +1,68 @@
+"""Judging many: which tasks to submit next, and which to be told of. Shared by both clients.
+
+A window of tasks is out at any time. Their results come on one stream; when half of them are back, the next half is
+submitted and the stream opened anew for what is out then. A stream that breaks is opened again for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from kerneldojo.client.steps import new_id, verdict
+from kerneldojo.schema import Evaluation, Job
+from kerneldojo.service.records import MAX_IDS, Collection, Priority, Submission, TaskRecord
+
+
+class Window:
+    """What is out of an iterable of jobs."""
+
+    def __init__(
+        self, jobs: Iterable[Job], size: int, priority: Priority, deadline_seconds: float | None, prefix: str | None
+    ) -> None:
+        """With a `prefix` the ids are `PREFIX-0`, `PREFIX-1`, ...: the same call later finds the same tasks again."""
+        if not 1 <= size <= MAX_IDS:
+            raise ValueError(f"a window has 1 to {MAX_IDS} tasks, not {size}")
+        self._jobs = enumerate(jobs)
+        self._size = size
+        self._priority: Priority = priority
+        self._deadline_seconds = deadline_seconds
+        self._prefix = prefix or new_id()
+        self._out: dict[str, int] = {}
+        self._is_exhausted = False
+
+    def next_submissions(self) -> list[Submission]:
+        """What to submit now; empty if nothing is to be submitted."""
+        submissions: list[Submission] = []
+        for index, job in islice(self._jobs, self._size - len(self._out)):
+            task_id = f"{self._prefix}-{index}"
+            self._out[task_id] = index
+            submissions.append(
+                Submission(job=job, id=task_id, priority=self._priority, deadline_seconds=self._deadline_seconds)
+            )
+        self._is_exhausted = len(self._out) < self._size
+        return submissions
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is out and nothing is left."""
+        return not self._out
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether it is time to submit again."""
+        return not self._is_exhausted and len(self._out) <= self._size // 2
+
+    def collection(self) -> str:
+        """Body of the request for what is out."""
+        return Collection(ids=tuple(self._out)).model_dump_json()
+
+    def take(self, line: bytes) -> tuple[int, Evaluation] | None:
+        """One line of the stream: the index of the job and its verdict; None for a result that came before.
+
+        Raises:
+            TaskCancelled: the task was cancelled.
+        """
+        record = TaskRecord.model_validate_json(line)
+        index = self._out.pop(record.id, None)
+        return None if index is None else (index, verdict(record))

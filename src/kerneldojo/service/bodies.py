@@ -1,0 +1,87 @@
+"""Request bodies and the description of the API.
+
+Bodies are parsed by pydantic straight from bytes: one strict parser (bounded depth, no NaN, no lone surrogates) that
+is several times faster than parsing to dictionaries first. The price is that the request bodies' schemas are put into
+the OpenAPI description here, by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, TypeVar, cast
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic.json_schema import models_json_schema
+from starlette.exceptions import HTTPException
+
+BODY_SECONDS = 60.0
+"""How long a client may take to send a body."""
+
+MAX_ERRORS = 5
+"""Mistakes that one answer names."""
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+async def read_body(request: Request, model: type[Model]) -> Model:
+    """The request's body as a `model`.
+
+    Raises:
+        HTTPException: 400 not JSON, 408 too slow, 415 not said to be JSON, 422 not a `model`.
+    """
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != "application/json":
+        raise HTTPException(415, "the body must be application/json")
+    try:
+        data = await asyncio.wait_for(request.body(), BODY_SECONDS)
+    except TimeoutError:
+        raise HTTPException(408, "the body took too long") from None
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False, include_context=False)
+        is_json = all(detail["type"] != "json_invalid" for detail in details)
+        raise HTTPException(422 if is_json else 400, one_line(details)) from None
+
+
+def one_line(details: Iterable[Any]) -> str:
+    """Mistakes as one line: where, and what; never the input, which may be long or secret."""
+    listed = list(details)
+    words = [f"{'.'.join(str(part) for part in detail['loc']) or 'body'}: {detail['msg']}" for detail in listed]
+    more = f"; and {len(words) - MAX_ERRORS} more" if len(words) > MAX_ERRORS else ""
+    line = "; ".join(words[:MAX_ERRORS]) + more
+    return line.encode("ascii", "backslashreplace").decode()[:1000]
+
+
+def validation_line(error: RequestValidationError) -> str:
+    """The same for what FastAPI found in a path or a query."""
+    return one_line(error.errors())
+
+
+def body_of(model: type[BaseModel]) -> dict[str, Any]:
+    """`openapi_extra` of a route that reads a `model`."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def describe(app: FastAPI, models: Iterable[type[BaseModel]]) -> None:
+    """Make `app.openapi()` know the models that bodies are read as."""
+    build = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = build()
+            _, found = models_json_schema(
+                [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
+            )
+            components = cast("dict[str, Any]", schema.setdefault("components", {}).setdefault("schemas", {}))
+            for name, definition in found.get("$defs", {}).items():
+                # What is stored is sent, and fields that are computed from others are not stored.
+                components[name] = definition
+            app.openapi_schema = schema
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -1,0 +1,324 @@
+"""The service without HTTP: accepts tasks, has them judged, tells those who wait. Everything runs on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from kerneldojo.pool.executor import Executor
+from kerneldojo.service import endings, store
+from kerneldojo.service.acceptance import Busy, Draining, acknowledge, new_task
+from kerneldojo.service.config import ServiceConfig
+from kerneldojo.service.dispatch import Dispatcher
+from kerneldojo.service.housekeeping import keep_house
+from kerneldojo.service.journal import Journal, StoreError, Write
+from kerneldojo.service.lookout import Lookout
+from kerneldojo.service.queue import Entry
+from kerneldojo.service.records import (
+    Acknowledgement,
+    Submission,
+    TaskState,
+)
+from kerneldojo.service.store import Ending, Insertion, NewTask, Reader, Store
+from kerneldojo.service.views import summary_of
+from kerneldojo.service.waiting import Onlooker, Tally, Waiters
+
+log = logging.getLogger(__name__)
+
+
+class Service:
+    """Tasks from acceptance to verdict. Takes ownership of the executor: `stop` closes it."""
+
+    def __init__(self, config: ServiceConfig, executor: Executor) -> None:
+        self.config = config
+        self.executor = executor
+        self.waiters = Waiters()
+        self.onlookers: set[Onlooker] = set()
+        self.tally = Tally()
+        self.states: Counter[str] = Counter()
+        self.statuses: Counter[str] = Counter()
+        self.is_draining = False
+        self.is_dismissed = False
+        self.is_started = False
+        self.is_stopped = False
+        self._storage: Store | None = None
+        self.started_at = time.time()
+        self._reserved = [0, 0]
+        self.lookout = Lookout(self)
+
+    # Life
+
+    def open(self) -> None:
+        """Open the store; `start` does it where this was not called.
+
+        Raises:
+            ValueError: it cannot be opened (one line).
+        """
+        if self._storage is None:
+            self._storage = Store(self.config.store)
+
+    @property
+    def storage(self) -> Store:
+        """The open store."""
+        assert self._storage is not None
+        return self._storage
+
+    async def start(self) -> None:
+        """Queue again what an earlier service left, and begin.
+
+        Raises:
+            ValueError: the store cannot be opened (one line).
+        """
+        if self.is_started:
+            raise RuntimeError("this service has been started already; make another one")
+        self.is_started = True
+        loop = asyncio.get_running_loop()
+        self.open()
+        worn_out = store.recover(self.storage.writer, self.config.max_attempts)
+        self.reader: Reader = self.storage.reader()
+        self.journal = Journal(self.storage.writer, lambda call: _deliver(loop, call))
+        self.dispatcher = Dispatcher(
+            self.executor,
+            self.storage,
+            self.journal,
+            on_start=self._started,
+            on_return=self._returned,
+            on_end=self._reached,
+        )
+        self.count_states()
+        for task_id in worn_out:
+            reason = "the service died every time while this was judged"
+            self.write_ending(endings.failed(task_id, reason), (TaskState.QUEUED,))
+        excluded = set(worn_out)
+        for entry in self.reader.unfinished():
+            if entry.id not in excluded:
+                self.dispatcher.queue.push(entry)
+        await self.lookout.devices()
+        self._ticking = asyncio.create_task(keep_house(self))
+        self.dispatcher.pump()
+        log.info("%d tasks were left to do in %s", len(self.dispatcher.queue), self.config.store)
+
+    async def drain(self) -> None:
+        """Take no more work, start none, and wait for what runs, for the grace time at most."""
+        self.is_draining = True
+        self.dispatcher.is_stopped = True
+        deadline = time.monotonic() + self.config.grace_seconds
+        log.info("draining: %d tasks run, %d wait in the store", len(self.dispatcher.runs), len(self.dispatcher.queue))
+        while (self.dispatcher.runs or len(self.journal)) and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+        self.is_dismissed = True
+        self.waiters.dismiss()
+        for onlooker in self.onlookers:
+            onlooker.dismiss()
+
+    async def stop(self) -> None:
+        """Close the executor and the store; what was not judged stays in it."""
+        self.is_draining = True
+        self._ticking.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._ticking
+        await self.dispatcher.stop()
+        await asyncio.to_thread(self.journal.close)
+        self.reader.close()
+        self.storage.close()
+        self.is_stopped = True
+
+    # Work
+
+    async def submit(self, submissions: Sequence[Submission], client: str) -> list[Acknowledgement]:
+        """Accept tasks: when this returns they are on disk.
+
+        Raises:
+            Draining: the service is about to stop.
+            Busy: the queue is full.
+            StoreError: the disk refused.
+        """
+        if self.is_draining:
+            raise Draining
+        now = time.time()
+        tasks = [new_task(submission, client, now) for submission in submissions]
+        num_bytes = sum(task.num_bytes for task in tasks)
+        self._check_room(tasks, num_bytes)
+        self._reserved[0] += len(tasks)
+        self._reserved[1] += num_bytes
+
+        def settle(inserted: list[Insertion]) -> None:
+            # Runs whether or not the request is still there: what is on disk is queued.
+            self._reserved[0] -= len(tasks)
+            self._reserved[1] -= num_bytes
+            if not isinstance(inserted, StoreError):
+                self._accepted(tasks, inserted)
+
+        inserted = await self.write(lambda connection: store.insert(connection, tasks), settle)
+        return [acknowledge(task, insertion) for task, insertion in zip(tasks, inserted, strict=True)]
+
+    def _check_room(self, tasks: Sequence[NewTask], num_bytes: int) -> None:
+        queue, config = self.dispatcher.queue, self.config
+        fits = (
+            len(queue) + self._reserved[0] + len(tasks) <= config.max_queued
+            and queue.num_bytes + self._reserved[1] + num_bytes <= config.max_queued_bytes
+        )
+        # A retry of what was accepted already needs no room.
+        if not fits and len(self.reader.states({task.id for task in tasks})) < len({task.id for task in tasks}):
+            raise Busy(f"the queue is full ({len(queue)} tasks wait)", self.retry_after())
+
+    def retry_after(self) -> int:
+        """Seconds after which there may be room: from the rate at which tasks end."""
+        rate = self.tally.per_minute(time.time()) / 60
+        return max(1, min(30, round(len(self.dispatcher.queue) * 0.02 / rate))) if rate else 5
+
+    def _accepted(self, tasks: Sequence[NewTask], inserted: Sequence[Insertion]) -> None:
+        for task, insertion in zip(tasks, inserted, strict=True):
+            if insertion.is_new:
+                self.states["queued"] += 1
+                self.dispatcher.push(Entry(task.id, insertion.sequence, task.client, task.priority, task.num_bytes))
+                self._publish(task.id)
+
+    async def cancel(self, task_id: str) -> bool:
+        """End a task without a verdict, queued or running; whether it had not ended yet.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+
+        def settle(changed: bool) -> None:
+            if changed is True:
+                self._moved(task_id, TaskState.CANCELLED)
+                self.dispatcher.cancel(task_id)
+
+        return await self.write(lambda connection: store.cancel(connection, task_id), settle)
+
+    async def write(self, apply: Callable[[Any], Any], settle: Callable[[Any], None]) -> Any:
+        """What `apply` returns, once it is on disk; `settle` is called before, even if nobody waits any more.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def settle_both(result: Any) -> None:
+            settle(result)
+            if not done.done():
+                done.set_result(result)
+
+        self.journal.put(Write(apply, settle_both, must_succeed=False))
+        result = await done
+        if isinstance(result, StoreError):
+            raise result
+        return result
+
+    # What happens to tasks
+
+    def _started(self, task_id: str) -> None:
+        self.states["queued"] -= 1
+        self.states["running"] += 1
+        self._publish(task_id)
+
+    def _returned(self, task_id: str) -> None:
+        self.states["running"] -= 1
+        self.states["queued"] += 1
+        self._publish(task_id)
+
+    def _reached(self, ending: Ending) -> None:
+        self.write_ending(ending, (TaskState.RUNNING,))
+
+    def write_ending(self, ending: Ending, from_states: tuple[TaskState, ...]) -> None:
+        """End a task if it is in one of `from_states`: on disk first, then for all who wait."""
+
+        def settle(changed: bool) -> None:
+            if changed is True:
+                self.dispatcher.queue.remove(ending.id)
+                self.statuses[ending.columns["status"]] += 1
+                self._moved(ending.id, TaskState.DONE, from_states[0])
+
+        apply = lambda connection: store.finish(connection, ending, from_states)  # noqa: E731
+        self.journal.put(Write(apply, settle, must_succeed=True))
+
+    def _moved(self, task_id: str, state: TaskState, source: TaskState | None = None) -> None:
+        if source is None:
+            source = TaskState.RUNNING if task_id in self.dispatcher.runs else TaskState.QUEUED
+        self.states[source] -= 1
+        self.states[state] += 1
+        self.tally.count(time.time())
+        self.waiters.tell(task_id)
+        self._publish(task_id)
+
+    def _publish(self, task_id: str) -> None:
+        if self.onlookers and (row := self.reader.summary(task_id)) is not None:
+            summary = summary_of(row)
+            for onlooker in self.onlookers:
+                onlooker.offer("task", summary)
+
+    def count_states(self) -> None:
+        """Count what is in the store anew."""
+        self.states.clear()
+        self.statuses.clear()
+        for state, status, number in self.reader.counts():
+            self.states[state] += number
+            if status is not None:
+                self.statuses[status] += number
+
+    # Waiting
+
+    async def wait(self, task_ids: Sequence[str], timeout: float) -> None:
+        """Return when all of these tasks have ended, when `timeout` seconds have passed, or when the service stops.
+
+        Raises:
+            Busy: too many requests wait already.
+        """
+        async for _ in self.follow(task_ids, timeout=timeout):
+            pass
+
+    async def follow(
+        self, task_ids: Sequence[str], *, timeout: float = float("inf"), pulse: float = 15.0
+    ) -> AsyncGenerator[str | None]:
+        """Each of these tasks' ids as it ends, and None after every `pulse` seconds of nothing.
+
+        Ends when all have ended, after `timeout` seconds, or when the service stops.
+
+        Raises:
+            Busy: too many requests wait already.
+        """
+        self.check_waiting()
+        deadline = time.monotonic() + timeout
+        pending = set(task_ids)
+        mailbox = self.waiters.join(pending)
+        try:
+            # Joined first, read second: what ends in between is told twice, never missed.
+            for task_id, state in self.reader.states(list(pending)).items():
+                if state.is_terminal:
+                    mailbox.put_nowait(task_id)
+            while pending and not (self.is_dismissed and mailbox.empty()):
+                left = deadline - time.monotonic()
+                try:
+                    task_id = await asyncio.wait_for(mailbox.get(), max(0.001, min(left, pulse)))
+                except TimeoutError:
+                    if left <= pulse:
+                        return
+                    yield None
+                    continue
+                if task_id in pending:
+                    pending.discard(task_id)
+                    yield task_id
+        finally:
+            self.waiters.leave(mailbox, task_ids)
+
+    def check_waiting(self) -> None:
+        """Refuse one more request that waits where there are too many.
+
+        Raises:
+            Busy: there are.
+        """
+        if len(self.waiters) >= self.config.max_waiting:
+            raise Busy("too many requests wait for results", 2)
+
+
+def _deliver(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    # A loop that has ended has nobody left to tell.
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(call)

@@ -1,0 +1,212 @@
+"""From the queue to the executor: keeps as many jobs with the executor as it has slots, and brings back verdicts.
+
+All bookkeeping is on the event loop's thread. One more thread reads jobs from the store and hands them over, so that
+an executor that is slow to accept never holds up a request. A task is marked as running on disk before it runs: so
+the store knows how often a task has been there when the service died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from kerneldojo.pool.executor import Executor
+from kerneldojo.schema import Evaluation, Job
+from kerneldojo.service import endings, store
+from kerneldojo.service.journal import Journal, StoreError, Write
+from kerneldojo.service.queue import Entry, FairQueue
+from kerneldojo.service.store import Ending, Reader, Store
+
+log = logging.getLogger(__name__)
+
+MAX_UNWRITTEN = 1000
+"""Verdicts that may wait for the disk before no more tasks are started."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One task that is with the executor, or on its way there."""
+
+    entry: Entry
+    since: float
+    future: Future[Evaluation] | None = None
+    is_cancelled: bool = False
+
+
+class Dispatcher:
+    """Owns the queue and what runs."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        storage: Store,
+        journal: Journal,
+        *,
+        on_start: Callable[[str], None],
+        on_return: Callable[[str], None],
+        on_end: Callable[[Ending], None],
+    ) -> None:
+        """Called on the loop's thread: with each task started, each one queued again, and each verdict reached."""
+        self._executor = executor
+        self._storage = storage
+        self._journal = journal
+        self._on_start = on_start
+        self._on_return = on_return
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._hands = ThreadPoolExecutor(1, thread_name_prefix="dojo-dispatch")
+        self._reader: Reader | None = None
+        self._running_clients: Counter[str] = Counter()
+        self.queue = FairQueue()
+        self.runs: dict[str, Run] = {}
+        self.is_stopped = False
+        """Set to start no more tasks."""
+        self._is_ended = False
+        self.is_broken = ""
+        """Why the executor takes no more jobs; empty while it does."""
+        self.moved_at = time.monotonic()
+        """When something last started or ended."""
+
+    def push(self, entry: Entry) -> None:
+        """Queue a task and start what can be started."""
+        if not self.queue:
+            self.moved_at = time.monotonic()
+        self.queue.push(entry)
+        self.pump()
+
+    def pump(self) -> None:
+        """Start tasks while there are free slots."""
+        slots = self._executor.num_slots
+        while (
+            len(self.runs) < slots
+            and not self.is_stopped
+            and not self.is_broken
+            and len(self._journal) < MAX_UNWRITTEN
+            and (entry := self.queue.pop(self._running_clients)) is not None
+        ):
+            self._start(entry)
+
+    def _start(self, entry: Entry) -> None:
+        run = Run(entry, time.monotonic())
+        self.runs[entry.id] = run
+        self._running_clients[entry.client] += 1
+
+        def settle(started: bool | StoreError) -> None:
+            if isinstance(started, StoreError):
+                # Nothing has happened to it: it waits again, and the next tick tries again.
+                self._forget(run)
+                self.queue.push(entry)
+            elif not started or run.is_cancelled:
+                self._release(run)
+            elif self._is_ended:
+                self._given_back(run)
+            else:
+                self.moved_at = time.monotonic()
+                self._on_start(entry.id)
+                self._hands.submit(self._hand_over, run)
+
+        self._journal.put(Write(lambda connection: store.start(connection, entry.id), settle, must_succeed=False))
+
+    def _hand_over(self, run: Run) -> None:
+        """Give a job to the executor (on the dispatching thread)."""
+        entry = run.entry
+        try:
+            if self._reader is None:
+                self._reader = self._storage.reader()
+            job = Job.model_validate_json(self._reader.job(entry.sequence) or "")
+        except Exception:
+            log.exception("the job of task %s cannot be read", entry.id)
+            self._call(self._end, run, endings.failed(entry.id, "the stored job cannot be read"))
+            return
+        try:
+            future = self._executor.submit(job)
+        except ValueError as error:
+            self._call(self._end, run, endings.refused(entry.id, " ".join(str(error).split())[:500]))
+        except Exception as error:
+            log.exception("the executor took no job")
+            self._call(self._break, run, f"the executor takes no jobs ({type(error).__name__})")
+        else:
+            run.future = future
+            if run.is_cancelled:
+                future.cancel()
+            future.add_done_callback(lambda done: self._returned(run, done))
+
+    def _returned(self, run: Run, future: Future[Evaluation]) -> None:
+        """A future is done (on whatever thread the executor has)."""
+        if future.cancelled():
+            self._call(self._given_back, run)
+            return
+        error = future.exception()
+        if error is None:
+            ending = endings.ending_of(run.entry.id, future.result())
+        else:
+            log.error("the executor failed on task %s", run.entry.id, exc_info=error)
+            ending = endings.failed(run.entry.id, f"{type(error).__name__} in the executor")
+        self._call(self._end, run, ending)
+
+    def _call(self, function: Callable[..., None], *args: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:
+            # The loop has ended; on disk the task is still running, so the next start judges it again.
+            log.info("a verdict came after the service had ended")
+
+    def _end(self, run: Run, ending: Ending) -> None:
+        if not run.is_cancelled and self.runs.get(run.entry.id) is run:
+            self._on_end(ending)
+        self._release(run)
+
+    def _break(self, run: Run, reason: str) -> None:
+        self.is_broken = reason
+        self._given_back(run)
+
+    def _given_back(self, run: Run) -> None:
+        """The executor did not judge it: it waits for another start, unless its owner has cancelled it."""
+        if not run.is_cancelled:
+            entry = run.entry
+
+            def settle(was_running: bool | StoreError) -> None:
+                if was_running is True:
+                    self._on_return(entry.id)
+                    self.queue.push(entry)
+                    self.pump()
+
+            self._journal.put(Write(lambda connection: store.requeue(connection, entry.id), settle, must_succeed=True))
+        self._release(run)
+
+    def cancel(self, task_id: str) -> None:
+        """A task was cancelled in the store: let go of it."""
+        if self.queue.remove(task_id):
+            return
+        run = self.runs.get(task_id)
+        if run is not None:
+            run.is_cancelled = True
+            if run.future is not None:
+                run.future.cancel()
+
+    def _release(self, run: Run) -> None:
+        self.moved_at = time.monotonic()
+        self._forget(run)
+        self.pump()
+
+    def _forget(self, run: Run) -> None:
+        if self.runs.get(run.entry.id) is run:
+            del self.runs[run.entry.id]
+            self._running_clients[run.entry.client] -= 1
+            if self._running_clients[run.entry.client] <= 0:
+                del self._running_clients[run.entry.client]
+
+    async def stop(self) -> None:
+        """Close the executor; what it has not finished is queued again in the store."""
+        self.is_stopped = True
+        self._is_ended = True
+        await asyncio.to_thread(self._hands.shutdown, wait=True)
+        await asyncio.to_thread(self._executor.close, drain=False)
+        await asyncio.sleep(0)
+        for run in list(self.runs.values()):
+            self._given_back(run)

@@ -1,0 +1,62 @@
+"""What has to be done every second: deadlines, what could not be started before, old results, and onlookers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from kerneldojo.service import endings, store
+from kerneldojo.service.records import TaskState
+
+if TYPE_CHECKING:
+    from kerneldojo.service.core import Service
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 1.0
+
+PRUNE_EVERY = 30
+"""Ticks from one deletion of old results to the next."""
+
+GROUP = 500
+"""Tasks that are ended or deleted in one write."""
+
+
+async def keep_house(service: Service) -> None:
+    """Never ends; a fault is logged and the round is tried again."""
+    rounds = 0
+    while True:
+        await asyncio.sleep(TICK_SECONDS)
+        rounds += 1
+        try:
+            for task_id in service.reader.overdue(time.time(), GROUP):
+                service.write_ending(endings.expired(task_id), (TaskState.QUEUED,))
+            service.dispatcher.pump()
+            if rounds % PRUNE_EVERY == 0:
+                await prune(service)
+            if service.onlookers:
+                overview = await service.lookout.overview()
+                for onlooker in service.onlookers:
+                    onlooker.offer("overview", overview)
+        except Exception:
+            log.exception("housekeeping failed; it is tried again")
+
+
+async def prune(service: Service) -> None:
+    """Delete old results, where the settings ask for it."""
+    config = service.config
+    deleted = 0
+    if config.keep_seconds is not None:
+        while number := await _prune_some(service, time.time() - config.keep_seconds):
+            deleted += number
+    if config.keep_bytes is not None:
+        while service.reader.used_bytes() > config.keep_bytes and (number := await _prune_some(service, time.time())):
+            deleted += number
+    if deleted:
+        service.count_states()
+
+
+async def _prune_some(service: Service, before: float) -> int:
+    return await service.write(lambda connection: store.prune(connection, before, GROUP), lambda _: None)

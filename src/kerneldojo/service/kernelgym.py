@@ -1,0 +1,191 @@
+"""KernelGYM's HTTP API: its trainer can be pointed here as it is.
+
+Its client posts to `/evaluate`, then polls `/status/{id}` until the task has ended and reads `/results/{id}`. It gives
+up a post after a time of its own and posts the same task again, which here is the same task; a post is answered before
+that time with the status `processing` if there is no verdict yet, so that a long queue never reads as a failure. It
+cannot send a header of ours: a token goes into its URL as a password (`http://trainer:TOKEN@host:port`).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from kerneldojo.schema import Evaluation
+from kerneldojo.service.bodies import body_of, read_body
+from kerneldojo.service.core import Service
+from kerneldojo.service.kernelgym_wire import (
+    BatchEvaluationRequest,
+    BatchEvaluationResponse,
+    EvaluationRequest,
+    EvaluationResponse,
+    GymStatus,
+    TaskStatusResponse,
+    WorkflowRequest,
+    WorkflowResponse,
+    evaluation_response,
+    gym_status,
+    moment,
+    task_status,
+)
+from kerneldojo.service.native import CONFLICT, NOT_FOUND, REFUSALS, TASK_ID
+from kerneldojo.service.records import TaskState, TaskSummary
+from kerneldojo.service.views import summary_of
+
+BODIES: tuple[type[BaseModel], ...] = (EvaluationRequest, BatchEvaluationRequest, WorkflowRequest)
+
+HOLD_SHARE = 0.8
+"""Share of a task's timeout after which a post is answered without a verdict: its client waits about that timeout."""
+
+MAX_HOLD_SECONDS = 300.0
+
+TaskIdPath = Annotated[str, Path(pattern=TASK_ID, max_length=200)]
+
+
+def kernelgym_router(service: Service) -> APIRouter:
+    """Routes of KernelGYM's API that its trainer and its tools call."""
+    router = APIRouter(tags=["kernelgym"], responses=REFUSALS)
+
+    @router.post(
+        "/evaluate",
+        response_model=EvaluationResponse,
+        responses=CONFLICT,
+        openapi_extra=body_of(EvaluationRequest),
+    )
+    async def evaluate(request: Request) -> EvaluationResponse:
+        """Judge one kernel; answers when it is judged, or with `processing` shortly before the client would give up."""
+        return await _evaluate(await read_body(request, EvaluationRequest), request.scope["dojo.client"])
+
+    async def _evaluate(asked: EvaluationRequest, client: str) -> EvaluationResponse:
+        (accepted,) = await service.submit([asked.submission()], client)
+        if accepted.error:
+            raise HTTPException(409, f"the task {accepted.id} has other code")
+        await service.wait([accepted.id], min(HOLD_SHARE * asked.timeout, MAX_HOLD_SECONDS))
+        return _response(accepted.id)
+
+    @router.post(
+        "/evaluate/batch",
+        response_model=BatchEvaluationResponse,
+        responses=CONFLICT,
+        openapi_extra=body_of(BatchEvaluationRequest),
+    )
+    async def evaluate_batch(request: Request) -> BatchEvaluationResponse:
+        """Judge many; waits as long as for the one with the longest timeout."""
+        asked = await read_body(request, BatchEvaluationRequest)
+        started = time.time()
+        found = await service.submit([task.submission() for task in asked.tasks], request.scope["dojo.client"])
+        conflicts = [task.id for task in found if task.error]
+        if conflicts:
+            raise HTTPException(409, f"{len(conflicts)} tasks have other code, the first is {conflicts[0]}")
+        longest = max(task.timeout for task in asked.tasks)
+        await service.wait([task.id for task in found], min(HOLD_SHARE * longest, MAX_HOLD_SECONDS))
+        results = [_response(task.id) for task in found]
+        failed = sum(result.status in (GymStatus.FAILED, GymStatus.TIMEOUT, GymStatus.CANCELLED) for result in results)
+        completed = sum(result.status is GymStatus.COMPLETED for result in results)
+        return BatchEvaluationResponse(
+            batch_id=asked.batch_id,
+            total_tasks=len(results),
+            completed_tasks=completed,
+            failed_tasks=failed,
+            results=results,
+            batch_status=GymStatus.COMPLETED if completed + failed == len(results) else GymStatus.PROCESSING,
+            submitted_at=moment(started),
+            completed_at=moment(time.time()),
+        )
+
+    @router.post(
+        "/workflow/submit",
+        response_model=WorkflowResponse,
+        responses=CONFLICT,
+        openapi_extra=body_of(WorkflowRequest),
+    )
+    async def submit_workflow(request: Request) -> WorkflowResponse:
+        """The same as `/evaluate`, in an envelope; the only workflow is `kernelbench`."""
+        asked = await read_body(request, WorkflowRequest)
+        return _enveloped(await _evaluate(asked.evaluation(), request.scope["dojo.client"]))
+
+    @router.get("/workflow/results/{task_id}", response_model=WorkflowResponse, responses=NOT_FOUND)
+    async def workflow_results(task_id: TaskIdPath) -> WorkflowResponse:
+        """The verdict on one task; 404 until there is one."""
+        return _enveloped(_ended(task_id))
+
+    @router.get("/status/{task_id}", response_model=TaskStatusResponse, responses=NOT_FOUND)
+    async def get_status(task_id: TaskIdPath) -> TaskStatusResponse:
+        """Where one task is."""
+        task = _task(task_id)
+        return task_status(task, _response(task_id).error_message if task.state.is_terminal else None)
+
+    @router.get("/results/{task_id}", response_model=EvaluationResponse, responses=NOT_FOUND)
+    async def get_results(task_id: TaskIdPath) -> EvaluationResponse:
+        """The verdict on one task; 404 until there is one."""
+        return _ended(task_id)
+
+    @router.delete("/tasks/{task_id}", responses=NOT_FOUND)
+    async def cancel_task(task_id: TaskIdPath) -> dict[str, str]:
+        """End a task without a verdict; 404 for one that is unknown or has ended."""
+        if not await service.cancel(task_id):
+            raise HTTPException(404, "there is no such task, or it has ended")
+        return {"message": f"task {task_id} cancelled"}
+
+    @router.get("/workers/status")
+    async def workers_status() -> dict[str, dict[str, Any]]:
+        """One worker a device."""
+        return {
+            device.name: {
+                "worker_id": device.name,
+                "device": device.name,
+                "device_name": device.description,
+                "online": device.is_healthy,
+                "status": "online" if device.is_healthy else "offline",
+                "current_tasks": list(device.running),
+                "tasks_processed": device.num_done,
+                "error": device.reason,
+            }
+            for device in await service.lookout.devices()
+        }
+
+    @router.get("/queue/status")
+    async def queue_status() -> dict[str, int]:
+        """How much waits, runs and has ended."""
+        queue = service.lookout.queue_state()
+        return {
+            "pending": queue.queued,
+            "processing": queue.running,
+            "completed": service.states[TaskState.DONE],
+            "cancelled": service.states[TaskState.CANCELLED],
+        }
+
+    def _task(task_id: str) -> TaskSummary:
+        row = service.reader.summary(task_id)
+        if row is None:
+            raise HTTPException(404, "there is no such task")
+        return summary_of(row)
+
+    def _response(task_id: str) -> EvaluationResponse:
+        task = _task(task_id)
+        text = service.reader.evaluation(task.sequence) if task.state is TaskState.DONE else None
+        return evaluation_response(task, Evaluation.model_validate_json(text) if text else None)
+
+    def _ended(task_id: str) -> EvaluationResponse:
+        if gym_status(_task(task_id)) in (GymStatus.PENDING, GymStatus.PROCESSING):
+            raise HTTPException(404, "the task has not ended")
+        return _response(task_id)
+
+    return router
+
+
+def _enveloped(response: EvaluationResponse) -> WorkflowResponse:
+    is_ended = response.completed_at is not None
+    return WorkflowResponse(
+        task_id=response.task_id,
+        status=response.status,
+        result=response.model_dump(mode="json", exclude={"status"}) if is_ended else None,
+        error_message=response.error_message,
+        error_code=response.error_code,
+        submitted_at=response.submitted_at,
+        completed_at=response.completed_at,
+    )

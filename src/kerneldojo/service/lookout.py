@@ -1,0 +1,117 @@
+"""What the service knows of itself: for dashboards, for load balancers, for people."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from kerneldojo.pool.executor import DeviceState
+from kerneldojo.service import store
+from kerneldojo.service.journal import StoreError
+from kerneldojo.service.records import Health, Overview, QueueState, TaskSummary
+from kerneldojo.service.views import summary_of
+
+if TYPE_CHECKING:
+    from kerneldojo.service.core import Service
+
+BEAT_SECONDS = 3.0
+"""How long a write may take before `/health` calls the store broken."""
+
+
+class Lookout:
+    """Looks at one service."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._devices: tuple[DeviceState, ...] = ()
+        self._asked_at = float("-inf")
+        self._beat: tuple[float, bool] = (float("-inf"), False)
+
+    @property
+    def known_devices(self) -> tuple[DeviceState, ...]:
+        """The devices as they were when last asked."""
+        return self._devices
+
+    async def devices(self) -> tuple[DeviceState, ...]:
+        """What the executor's devices do, at most a second old."""
+        now = time.monotonic()
+        if now - self._asked_at > 1.0:
+            self._asked_at = now
+            self._devices = tuple(await asyncio.to_thread(self._service.executor.devices))
+        return self._devices
+
+    def queue_state(self) -> QueueState:
+        """How much waits and runs."""
+        queue = self._service.dispatcher.queue
+        return QueueState(
+            queued=len(queue),
+            queued_bytes=queue.num_bytes,
+            running=len(self._service.dispatcher.runs),
+            slots=self._service.executor.num_slots,
+            clients=queue.clients(),
+        )
+
+    async def overview(self) -> Overview:
+        """Everything that a dashboard shows first."""
+        now = time.time()
+        return Overview(
+            version=version("kerneldojo"),
+            now=now,
+            uptime_seconds=now - self._service.started_at,
+            draining=self._service.is_draining,
+            devices=await self.devices(),
+            queue=self.queue_state(),
+            per_minute=self._service.tally.per_minute(now),
+            per_minute_history=self._service.tally.history(now),
+            states={state: number for state, number in self._service.states.items() if number},
+            statuses={status: number for status, number in self._service.statuses.items() if number},
+            running=self._summaries(self._service.reader.running(64)),
+            latest=self._summaries(self._service.reader.latest(32)),
+        )
+
+    def _summaries(self, rows: Iterable[Any]) -> tuple[TaskSummary, ...]:
+        return tuple(summary_of(row) for row in rows)
+
+    async def health(self) -> Health:
+        """Whether devices are well, the store can be written, and the queue moves."""
+        devices = await self.devices()
+        healthy = [device for device in devices if device.is_healthy]
+        writable = await self._is_writable()
+        dispatcher = self._service.dispatcher
+        idle = time.monotonic() - dispatcher.moved_at
+        moving = not dispatcher.is_broken and not (dispatcher.queue and idle > self._service.config.stalled_seconds)
+        reasons = [f"{device.name}: {device.reason or 'not healthy'}" for device in devices if not device.is_healthy]
+        if not devices:
+            reasons.append("there is no device")
+        if not writable:
+            reasons.append("the store cannot be written")
+        if dispatcher.is_broken:
+            reasons.append(dispatcher.is_broken)
+        elif not moving:
+            reasons.append(f"{len(dispatcher.queue)} tasks wait, and nothing started or ended for {idle:.0f} s")
+        return Health(
+            status="healthy" if healthy and writable and moving else "unhealthy",
+            reasons=tuple(reasons),
+            draining=self._service.is_draining,
+            store_writable=writable,
+            queue_moving=moving,
+            num_devices=len(devices),
+            num_healthy_devices=len(healthy),
+            queued=len(dispatcher.queue),
+            running=len(dispatcher.runs),
+        )
+
+    async def _is_writable(self) -> bool:
+        asked, answer = self._beat
+        if time.monotonic() - asked < 1.0:
+            return answer
+        try:
+            await asyncio.wait_for(self._service.write(store.beat, lambda _: None), BEAT_SECONDS)
+            answer = True
+        except (StoreError, TimeoutError):
+            answer = False
+        self._beat = (time.monotonic(), answer)
+        return answer

@@ -1,0 +1,208 @@
+"""The native API, `/v1`: submit, wait, stream, cancel, list, look."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from kerneldojo.schema import Status
+from kerneldojo.service.bodies import body_of, read_body
+from kerneldojo.service.core import Service
+from kerneldojo.service.metrics import Metrics
+from kerneldojo.service.records import (
+    Acknowledgement,
+    Acknowledgements,
+    Batch,
+    Collection,
+    Overview,
+    Problematic,
+    Submission,
+    TaskPage,
+    TaskRecord,
+    TaskState,
+)
+from kerneldojo.service.views import record_json, summary_of
+from kerneldojo.service.waiting import Onlooker
+
+TASK_ID = r"^[A-Za-z0-9][A-Za-z0-9_.:@+=-]{0,199}$"
+TaskIdPath = Annotated[str, Path(pattern=TASK_ID, max_length=200)]
+
+MAX_WAIT = 60.0
+"""Longest long poll, in seconds: ask again."""
+
+MAX_ONLOOKERS = 64
+"""Readers of `/v1/events` at once."""
+
+PULSE_SECONDS = 15.0
+"""Streams send something at least this often, so that both sides notice a dead connection."""
+
+MAX_SEQUENCE = (1 << 63) - 1
+
+BODIES: tuple[type[BaseModel], ...] = (Submission, Batch, Collection)
+"""Models of the bodies that are read here."""
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    code: {"model": Problematic, "description": words}
+    for code, words in {
+        400: "not JSON",
+        401: "no valid token",
+        413: "too long",
+        415: "not said to be JSON",
+        422: "not valid",
+        429: "the queue is full; see Retry-After",
+        503: "draining, or the store cannot be written; see Retry-After",
+    }.items()
+}
+"""What every route may answer beside its own."""
+
+NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": Problematic, "description": "no such task"}}
+CONFLICT: dict[int | str, dict[str, Any]] = {409: {"model": Problematic, "description": "the id has another job"}}
+LINES: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/x-ndjson": {"schema": {"$ref": "#/components/schemas/TaskRecord"}}}}
+}
+EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+
+
+def as_json(model: BaseModel, code: int = 200) -> Response:
+    """A response that holds `model`."""
+    return Response(model.model_dump_json(), code, media_type="application/json")
+
+
+def native_router(service: Service, metrics: Metrics) -> APIRouter:
+    """Routes of the native API."""
+    router = APIRouter(prefix="/v1", tags=["native"], responses=REFUSALS)
+
+    @router.post(
+        "/tasks",
+        status_code=202,
+        responses={202: {"model": Acknowledgement}, 200: {"model": Acknowledgement}, **CONFLICT},
+        openapi_extra=body_of(Submission),
+    )
+    async def submit(request: Request) -> Response:
+        """Accept one task: 202 if it is new, 200 if the same was accepted before. It is on disk when this answers."""
+        submission = await read_body(request, Submission)
+        started = time.perf_counter()
+        (found,) = await service.submit([submission], request.scope["dojo.client"])
+        metrics.acknowledge.observe(time.perf_counter() - started)
+        if found.error:
+            raise HTTPException(409, f"the id {found.id} belongs to a task with another job")
+        return as_json(found, 202 if found.is_new else 200)
+
+    @router.post(
+        "/tasks/batch",
+        status_code=202,
+        responses={202: {"model": Acknowledgements}},
+        openapi_extra=body_of(Batch),
+    )
+    async def submit_batch(request: Request) -> Response:
+        """Accept many tasks in one write: all of them, or none where the queue is full. Conflicts are told apart."""
+        batch = await read_body(request, Batch)
+        started = time.perf_counter()
+        found = await service.submit(batch.tasks, request.scope["dojo.client"])
+        metrics.acknowledge.observe(time.perf_counter() - started)
+        return as_json(Acknowledgements(tasks=tuple(found)), 202)
+
+    @router.get("/tasks", response_model=TaskPage)
+    async def list_tasks(
+        limit: Annotated[int, Query(ge=1, le=500)] = 50,
+        before: Annotated[int | None, Query(ge=0, le=MAX_SEQUENCE)] = None,
+        state: TaskState | None = None,
+        status: Status | None = None,
+        client: Annotated[str | None, Query(max_length=64)] = None,
+    ) -> Response:
+        """Tasks, newest first; `next` of one page is `before` of the following."""
+        asked = {"state": state, "status": status, "client": client}
+        filters = {column: str(value) for column, value in asked.items() if value is not None}
+        rows = service.reader.page(limit, before, filters)
+        tasks = tuple(summary_of(row) for row in rows)
+        return as_json(TaskPage(tasks=tasks, next=tasks[-1].sequence if len(tasks) == limit else None))
+
+    @router.get("/tasks/{task_id}", response_model=TaskRecord, responses=NOT_FOUND)
+    async def get_task(
+        task_id: TaskIdPath,
+        wait: Annotated[float, Query(ge=0, le=MAX_WAIT, allow_inf_nan=False)] = 0.0,
+        include: Literal["job"] | None = None,
+    ) -> Response:
+        """One task; with `wait`, as soon as it has ended, or after that many seconds as it is then."""
+        row = service.reader.summary(task_id)
+        if row is None:
+            raise HTTPException(404, "there is no such task")
+        if wait > 0 and not TaskState(row["state"]).is_terminal:
+            await service.wait([task_id], wait)
+            row = service.reader.summary(task_id) or row
+        text = record_json(service.reader, row, with_job=include == "job")
+        return Response(text, media_type="application/json")
+
+    @router.delete("/tasks/{task_id}", response_model=TaskRecord, responses=NOT_FOUND)
+    async def cancel_task(task_id: TaskIdPath) -> Response:
+        """End a task without a verdict; one that has ended stays as it is. The answer is the task as it is now."""
+        if service.reader.summary(task_id) is None:
+            raise HTTPException(404, "there is no such task")
+        await service.cancel(task_id)
+        row = service.reader.summary(task_id)
+        if row is None:
+            raise HTTPException(404, "there is no such task")
+        return Response(record_json(service.reader, row, with_job=False), media_type="application/json")
+
+    @router.post("/results", responses={**LINES, **NOT_FOUND}, openapi_extra=body_of(Collection))
+    async def stream_results(request: Request) -> StreamingResponse:
+        """The tasks asked for, one JSON object a line, each as it ends; empty lines mean that the stream lives.
+
+        It ends when all have ended, or when the service drains: ask again for the rest.
+        """
+        collection = await read_body(request, Collection)
+        ids = tuple(dict.fromkeys(collection.ids))
+        unknown = len(ids) - len(service.reader.states(ids))
+        if unknown:
+            raise HTTPException(404, f"{unknown} of these tasks do not exist")
+        service.check_waiting()
+        return StreamingResponse(_lines(service, ids), media_type="application/x-ndjson")
+
+    @router.get("/events", responses=EVENTS)
+    async def events() -> StreamingResponse:
+        """Server-sent events: `task` (a `TaskSummary` on each change), `overview` (each second), `missed`."""
+        if len(service.onlookers) >= MAX_ONLOOKERS:
+            raise HTTPException(429, "too many readers of events", {"Retry-After": "5"})
+        return StreamingResponse(
+            _events(service), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        )
+
+    @router.get("/overview", response_model=Overview)
+    async def overview() -> Response:
+        """Devices, queue, rate, what runs and what ended last."""
+        return as_json(await service.lookout.overview())
+
+    return router
+
+
+async def _lines(service: Service, ids: tuple[str, ...]) -> AsyncGenerator[str]:
+    async for task_id in service.follow(ids, pulse=PULSE_SECONDS):
+        row = service.reader.summary(task_id) if task_id is not None else None
+        yield "\n" if row is None else record_json(service.reader, row, with_job=False) + "\n"
+
+
+async def _events(service: Service) -> AsyncGenerator[str]:
+    onlooker = Onlooker()
+    service.onlookers.add(onlooker)
+    try:
+        yield _event("overview", await service.lookout.overview())
+        while not onlooker.is_dismissed:
+            found = await onlooker.read(PULSE_SECONDS)
+            yield "".join(_event(kind, data) for kind, data in found) or ": alive\n\n"
+            # At most a few packets a second, however much happens.
+            await asyncio.sleep(0.1)
+    finally:
+        service.onlookers.discard(onlooker)
+
+
+def _event(kind: str, data: Any) -> str:
+    text = data.model_dump_json() if isinstance(data, BaseModel) else json.dumps(data)
+    return f"event: {kind}\ndata: {text}\n\n"

@@ -1,0 +1,311 @@
+"""The store: every task from its acceptance to its verdict, in one SQLite file in WAL mode.
+
+States only move forward (queued, running, then done or cancelled), and the statement that ends a task names the states
+that it may end from: a second verdict for the same task changes nothing, so each has exactly one. After a crash the
+tasks that were running are queued again.
+
+Small rows and large texts are in tables of their own, so that lists and state changes never touch a source.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kerneldojo.service.queue import Entry
+from kerneldojo.service.records import TaskState
+
+VERSION = 1
+"""Version of the layout below."""
+
+LAYOUT = """
+CREATE TABLE IF NOT EXISTS tasks (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL, client TEXT NOT NULL,
+    priority INTEGER NOT NULL, content TEXT NOT NULL, num_bytes INTEGER NOT NULL, problem TEXT NOT NULL,
+    device TEXT NOT NULL, submitted_at REAL NOT NULL, started_at REAL, finished_at REAL, deadline_at REAL,
+    attempts INTEGER NOT NULL DEFAULT 0, expired INTEGER NOT NULL DEFAULT 0, status TEXT, speedup REAL, coverage REAL,
+    kernel_ms REAL, reference_ms REAL, roofline_fraction REAL, timing_source TEXT, judged_on TEXT NOT NULL DEFAULT '');
+CREATE TABLE IF NOT EXISTS jobs (sequence INTEGER PRIMARY KEY, body TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS evaluations (sequence INTEGER PRIMARY KEY, body TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS beats (id INTEGER PRIMARY KEY, at REAL NOT NULL);
+CREATE INDEX IF NOT EXISTS tasks_open ON tasks (state, sequence) WHERE state IN ('queued', 'running');
+CREATE INDEX IF NOT EXISTS tasks_deadline ON tasks (deadline_at) WHERE state = 'queued' AND deadline_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS tasks_finished ON tasks (finished_at) WHERE finished_at IS NOT NULL;
+"""
+
+SUMMARY = (
+    "id, sequence, state, client, priority, problem, device, submitted_at, started_at, finished_at, deadline_at, "
+    "attempts, expired, status, speedup, coverage, kernel_ms, reference_ms, roofline_fraction, timing_source, judged_on"
+)
+"""Columns of `records.TaskSummary`."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """What is stored when a task is accepted."""
+
+    id: str
+    client: str
+    priority: int
+    content: str
+    """Hash of the job: tells a retry from another job under the same id."""
+    body: str
+    """The job as JSON."""
+    num_bytes: int
+    """Length of `body` in UTF-8."""
+    problem: str
+    device: str
+    submitted_at: float
+    deadline_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """What became of a `NewTask`."""
+
+    sequence: int
+    state: TaskState
+    is_new: bool
+    is_conflict: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What is stored when a task ends: the summary's columns and the whole verdict."""
+
+    id: str
+    finished_at: float
+    columns: dict[str, Any]
+    """Columns of `tasks` beside the state."""
+    body: str
+    """The evaluation as JSON."""
+
+
+class Store:
+    """One SQLite file, locked for one service; connections belong to the threads that use them."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or make the file.
+
+        Raises:
+            ValueError: it cannot be opened, is not such a store, or another service has it.
+        """
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ValueError(f"cannot open the store {path}: {error.strerror}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise ValueError(f"the store {path} is in use by another service") from None
+        try:
+            # Sources are their authors' business: only the owner may read the file.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            self.writer = self._connect()
+            self._lay_out()
+        except (OSError, sqlite3.Error) as error:
+            os.close(self._lock)
+            raise ValueError(f"cannot open the store {path}: {error}") from None
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=5.0, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        # Copying the log back costs two more flushes: once every 64 MiB instead of every 4.
+        connection.execute("PRAGMA wal_autocheckpoint = 16384")
+        connection.execute(f"PRAGMA journal_size_limit = {256 << 20}")
+        return connection
+
+    def _lay_out(self) -> None:
+        (found,) = self.writer.execute("PRAGMA user_version").fetchone()
+        if found not in (0, VERSION):
+            raise sqlite3.DatabaseError(f"its layout is version {found}, this program writes {VERSION}")
+        self.writer.executescript(LAYOUT)
+        self.writer.execute(f"PRAGMA user_version = {VERSION}")
+
+    def reader(self) -> Reader:
+        """A new connection that only reads; for one thread."""
+        connection = self._connect()
+        connection.execute("PRAGMA query_only = 1")
+        connection.row_factory = sqlite3.Row
+        return Reader(connection)
+
+    def close(self) -> None:
+        """Give the file back."""
+        self.writer.close()
+        os.close(self._lock)
+
+
+class Reader:
+    """Questions to the store. Each is one short statement: it may be asked from an event loop."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def summary(self, task_id: str) -> sqlite3.Row | None:
+        """The columns of one task's summary."""
+        return self._connection.execute(f"SELECT {SUMMARY} FROM tasks WHERE id = ?", (task_id,)).fetchone()
+
+    def states(self, task_ids: Iterable[str]) -> dict[str, TaskState]:
+        """States of those tasks that exist."""
+        statement = "SELECT state FROM tasks WHERE id = ?"
+        rows = ((task_id, self._connection.execute(statement, (task_id,)).fetchone()) for task_id in task_ids)
+        return {task_id: TaskState(row[0]) for task_id, row in rows if row is not None}
+
+    def content(self, task_id: str) -> str | None:
+        """Hash of one task's job."""
+        row = self._connection.execute("SELECT content FROM tasks WHERE id = ?", (task_id,)).fetchone()
+        return None if row is None else row[0]
+
+    def job(self, sequence: int) -> str | None:
+        """One task's job as JSON."""
+        return self._text("jobs", sequence)
+
+    def evaluation(self, sequence: int) -> str | None:
+        """One task's verdict as JSON."""
+        return self._text("evaluations", sequence)
+
+    def _text(self, table: str, sequence: int) -> str | None:
+        row = self._connection.execute(f"SELECT body FROM {table} WHERE sequence = ?", (sequence,)).fetchone()
+        return None if row is None else row[0]
+
+    def page(self, limit: int, before: int | None, filters: dict[str, str]) -> list[sqlite3.Row]:
+        """Summaries, newest first; `filters` are columns and the values that they must have."""
+        conditions = [f"{column} = ?" for column in filters]
+        values: list[Any] = list(filters.values())
+        if before is not None:
+            conditions.append("sequence < ?")
+            values.append(before)
+        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        statement = f"SELECT {SUMMARY} FROM tasks {where} ORDER BY sequence DESC LIMIT ?"
+        return self._connection.execute(statement, (*values, limit)).fetchall()
+
+    def running(self, limit: int) -> list[sqlite3.Row]:
+        """Summaries of what runs, the longest running first."""
+        statement = f"SELECT {SUMMARY} FROM tasks WHERE state = 'running' ORDER BY started_at LIMIT ?"
+        return self._connection.execute(statement, (limit,)).fetchall()
+
+    def latest(self, limit: int) -> list[sqlite3.Row]:
+        """Summaries of what ended last, newest first."""
+        statement = f"SELECT {SUMMARY} FROM tasks WHERE finished_at IS NOT NULL ORDER BY finished_at DESC LIMIT ?"
+        return self._connection.execute(statement, (limit,)).fetchall()
+
+    def overdue(self, now: float, limit: int) -> list[str]:
+        """Ids of queued tasks whose deadline has passed."""
+        statement = "SELECT id FROM tasks WHERE state = 'queued' AND deadline_at < ? LIMIT ?"
+        return [row[0] for row in self._connection.execute(statement, (now, limit))]
+
+    def unfinished(self) -> Iterable[Entry]:
+        """All queued tasks, in the order of acceptance."""
+        statement = (
+            "SELECT id, sequence, client, priority, num_bytes FROM tasks WHERE state = 'queued' ORDER BY sequence"
+        )
+        for row in self._connection.execute(statement):
+            yield Entry(*row)
+
+    def counts(self) -> list[tuple[str, str | None, int]]:
+        """Number of tasks by state and verdict."""
+        rows = self._connection.execute("SELECT state, status, count(*) FROM tasks GROUP BY state, status")
+        return [(row[0], row[1], row[2]) for row in rows]
+
+    def used_bytes(self) -> int:
+        """Size of what is stored, free pages not counted."""
+        pages, free, size = (
+            self._connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+        return (pages - free) * size
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+def insert(connection: sqlite3.Connection, tasks: Iterable[NewTask]) -> list[Insertion]:
+    """Accept tasks; one that is there already is left as it is."""
+    return [_insert(connection, task) for task in tasks]
+
+
+def _insert(connection: sqlite3.Connection, task: NewTask) -> Insertion:
+    values = (task.id, task.client, task.priority, task.content, task.num_bytes, task.problem, task.device)
+    cursor = connection.execute(
+        "INSERT INTO tasks"
+        " (id, client, priority, content, num_bytes, problem, device, submitted_at, deadline_at, state)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued') ON CONFLICT (id) DO NOTHING",
+        (*values, task.submitted_at, task.deadline_at),
+    )
+    if cursor.rowcount:
+        sequence = cursor.lastrowid or 0
+        connection.execute("INSERT INTO jobs VALUES (?, ?)", (sequence, task.body))
+        return Insertion(sequence, TaskState.QUEUED, is_new=True, is_conflict=False)
+    row = connection.execute("SELECT sequence, state, content FROM tasks WHERE id = ?", (task.id,)).fetchone()
+    return Insertion(row[0], TaskState(row[1]), is_new=False, is_conflict=row[2] != task.content)
+
+
+def start(connection: sqlite3.Connection, task_id: str) -> bool:
+    """Mark a queued task as running; whether it was queued."""
+    statement = (
+        "UPDATE tasks SET state = 'running', started_at = ?, attempts = attempts + 1 WHERE id = ? AND state = 'queued'"
+    )
+    return connection.execute(statement, (time.time(), task_id)).rowcount == 1
+
+
+def finish(connection: sqlite3.Connection, ending: Ending, from_states: tuple[TaskState, ...]) -> bool:
+    """End a task with its verdict if it is in one of `from_states`; whether it was."""
+    columns = ", ".join(f"{name} = ?" for name in ending.columns)
+    states = ", ".join(f"'{state}'" for state in from_states)
+    changed = connection.execute(
+        f"UPDATE tasks SET state = 'done', finished_at = ?, {columns} WHERE id = ? AND state IN ({states})",
+        (ending.finished_at, *ending.columns.values(), ending.id),
+    ).rowcount
+    if changed:
+        connection.execute(
+            "INSERT INTO evaluations SELECT sequence, ? FROM tasks WHERE id = ?", (ending.body, ending.id)
+        )
+    return changed == 1
+
+
+def cancel(connection: sqlite3.Connection, task_id: str) -> bool:
+    """End a task without a verdict; whether it had not ended."""
+    statement = "UPDATE tasks SET state = 'cancelled', finished_at = ? WHERE id = ? AND state IN ('queued', 'running')"
+    return connection.execute(statement, (time.time(), task_id)).rowcount == 1
+
+
+def recover(connection: sqlite3.Connection, max_attempts: int) -> list[str]:
+    """Queue again what was running when the last service died; ids of those that were started too often already."""
+    connection.execute("UPDATE tasks SET state = 'queued', started_at = NULL WHERE state = 'running'")
+    statement = "SELECT id FROM tasks WHERE state = 'queued' AND attempts >= ?"
+    return [row[0] for row in connection.execute(statement, (max_attempts,))]
+
+
+def beat(connection: sqlite3.Connection) -> None:
+    """Write something, to see whether it can be done."""
+    connection.execute("INSERT OR REPLACE INTO beats VALUES (1, ?)", (time.time(),))
+
+
+def requeue(connection: sqlite3.Connection, task_id: str) -> bool:
+    """Queue a running task again, as though it had not been started; whether it was running."""
+    statement = (
+        "UPDATE tasks SET state = 'queued', started_at = NULL, attempts = attempts - 1"
+        " WHERE id = ? AND state = 'running'"
+    )
+    return connection.execute(statement, (task_id,)).rowcount == 1
+
+
+def prune(connection: sqlite3.Connection, before: float, limit: int) -> int:
+    """Delete at most `limit` tasks that ended before a time, the oldest first; how many."""
+    rows = connection.execute(
+        "SELECT sequence FROM tasks WHERE finished_at < ? ORDER BY finished_at LIMIT ?", (before, limit)
+    ).fetchall()
+    for table in ("tasks", "jobs", "evaluations"):
+        connection.executemany(f"DELETE FROM {table} WHERE sequence = ?", rows)
+    return len(rows)

@@ -1,0 +1,219 @@
+"""Both clients against a real service, and against one that misbehaves."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from service_process import ServiceProcess
+
+from kerneldojo import AsyncClient, Candidate, Client, Problem, Status
+from kerneldojo.client import (
+    ClientExecutor,
+    Conflict,
+    NotFound,
+    Overloaded,
+    Refused,
+    Retries,
+    ServerFault,
+    TaskCancelled,
+    Unauthorized,
+    Unreachable,
+    WaitTimeout,
+)
+from kerneldojo.schema import Job
+
+PROBLEM = Problem(name="p", source="x")
+ONCE = Retries(give_up_seconds=0)
+TOKEN = "a-token-of-some-length"
+
+
+def job(source: str) -> Job:
+    return Job(problem=PROBLEM, candidate=Candidate(source=source))
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    folder = tmp_path_factory.mktemp("service")
+    with ServiceProcess(folder, env={"KERNELDOJO_TOKENS": f"me:{TOKEN}"}) as process:
+        yield process
+        assert process.stop() == 0
+        assert TOKEN not in "".join(process.lines)
+
+
+@pytest.fixture
+def client(service: ServiceProcess) -> Iterator[Client]:
+    with Client(service.url, token=TOKEN) as client:
+        yield client
+
+
+def test_judging_one_and_many(client: Client) -> None:
+    evaluation = client.judge(PROBLEM, Candidate(source="passed one"), device="cpu", protocol="quick")
+    assert evaluation.status is Status.PASSED and evaluation.roofline is not None
+    sources = ["passed", "incorrect", "odd", "exploit"] * 40
+    found = dict(client.judge_many((job(f"{word} {i}") for i, word in enumerate(sources)), window=30, prefix="many"))
+    assert sorted(found) == list(range(160))
+    assert [found[i].status.value for i in range(4)] == ["passed", "incorrect", "runtime_error", "exploit"]
+    again = dict(client.judge_many((job(f"{word} {i}") for i, word in enumerate(sources)), prefix="many"))
+    assert again == found and client.get("many-3").attempts == 1
+
+
+def test_waiting_cancelling_and_looking(client: Client) -> None:
+    accepted = client.submit(job("sleep 20"), id="asleep", priority="high")
+    assert accepted.is_new and not client.submit(job("sleep 20"), id="asleep").is_new
+    with pytest.raises(WaitTimeout):
+        client.wait("asleep", timeout=0.1)
+    with pytest.raises(Conflict):
+        client.submit(job("something else"), id="asleep")
+    with pytest.raises(NotFound):
+        client.get("nobody")
+    assert client.cancel("asleep").state == "cancelled"
+    with pytest.raises(TaskCancelled):
+        client.judge(PROBLEM, Candidate(source="sleep 20"), id="asleep")
+    acks = client.submit_many([job(f"passed {i}") for i in range(450)])
+    assert len({ack.id for ack in acks}) == 450
+    record = client.wait(acks[-1].id)
+    assert record.client == "me" and record.evaluation is not None
+    assert client.get(acks[-1].id, with_job=True).job == job("passed 449")
+    assert client.tasks(limit=3).tasks[0].id == acks[-1].id
+    assert client.health().status == "healthy" and client.overview().devices[0].name == "auto"
+
+
+def test_the_asynchronous_client_does_the_same(service: ServiceProcess) -> None:
+    async def main() -> None:
+        async with AsyncClient(service.url, token=TOKEN) as client:
+            evaluations = await asyncio.gather(
+                *(client.judge(PROBLEM, Candidate(source=f"passed {i}")) for i in range(20))
+            )
+            assert all(evaluation.correct for evaluation in evaluations)
+            found = {index: verdict async for index, verdict in client.judge_many([job("odd")] * 50, window=7)}
+            assert len(found) == 50
+            assert (await client.health()).status == "healthy"
+            with pytest.raises(NotFound):
+                await client.wait("nobody")
+
+    asyncio.run(main())
+
+
+def test_a_service_is_an_executor(service: ServiceProcess) -> None:
+    with ClientExecutor(service.url, token=TOKEN) as executor:
+        assert executor.num_slots == 8 and executor.devices()[0].name == "auto"
+        futures = [executor.submit(job(f"passed executor {i}")) for i in range(100)]
+        assert all(future.result(30).correct for future in futures)
+        slow = executor.submit(job("sleep 20 executor"))
+        assert slow.cancel()
+        with pytest.raises(CancelledError):
+            slow.result()
+        executor.close()
+        with pytest.raises(RuntimeError):
+            executor.submit(job("late"))
+    with pytest.raises(Unauthorized):
+        ClientExecutor(service.url, token="not-a-token-of-theirs")
+
+
+def test_a_wrong_address_token_or_setting_says_so(service: ServiceProcess) -> None:
+    for url in ("ftp://x", "nonsense", ""):
+        with pytest.raises(ValueError, match="not the address"):
+            Client(url)
+    with Client(service.url, token="wrong-token", retries=ONCE) as client, pytest.raises(Unauthorized):
+        client.submit(job("passed"))
+    with Client("http://127.0.0.1:9", retries=ONCE) as client:
+        with pytest.raises(Unreachable):
+            client.submit(job("passed"))
+        with pytest.raises(ValueError, match="protocol"):
+            client.judge(PROBLEM, Candidate(source="x"), protocol="sloppy")
+
+
+class Misbehaving:
+    """An HTTP server that answers as it is told, request by request."""
+
+    def __init__(self, *answers: tuple[int, dict[str, str], bytes] | None) -> None:
+        self.requests: list[bytes] = []
+        script = list(answers)
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                outer.requests.append(self.rfile.read(int(self.headers["Content-Length"])))
+                answer = script.pop(0)
+                if answer is None:
+                    self.connection.close()
+                    return
+                code, headers, body = answer
+                self.send_response(code)
+                for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                return
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def misbehaving() -> Iterator[Callable[..., Misbehaving]]:
+    servers: list[Misbehaving] = []
+
+    def start(*answers: tuple[int, dict[str, str], bytes] | None) -> Misbehaving:
+        servers.append(Misbehaving(*answers))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+GOOD = (202, {}, b'{"id":"a","state":"queued","is_new":true,"error":""}')
+
+
+def test_what_may_pass_is_tried_again_with_the_same_id(misbehaving: Callable[..., Misbehaving]) -> None:
+    server = misbehaving(
+        None, (429, {"Retry-After": "0.3"}, b"{}"), (503, {}, b"<html>proxy</html>"), (500, {}, b""), GOOD
+    )
+    started = time.monotonic()
+    with Client(server.url, retries=Retries(first_pause=0.01)) as client:
+        assert client.submit(job("passed")).id == "a"
+    assert time.monotonic() - started >= 0.3
+    assert len(server.requests) == 5 and len(set(server.requests)) == 1 and b'"id":"' in server.requests[0]
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "error", "words"),
+    [
+        (503, b'{"detail":"about to stop","request_id":""}', Overloaded, "about to stop"),
+        (500, b'{"detail":"a fault","request_id":"abc"}', ServerFault, "abc"),
+        (422, b'{"detail":"job: missing","request_id":""}', Refused, "job: missing"),
+        (413, b"", Refused, "413"),
+        (200, b"<html>hello</html>", ServerFault, "not an answer"),
+    ],
+)
+def test_what_does_not_pass_is_one_clear_error(
+    misbehaving: Callable[..., Misbehaving], code: int, body: bytes, error: type[Exception], words: str
+) -> None:
+    server = misbehaving((code, {}, body))
+    with Client(server.url, retries=ONCE) as client, pytest.raises(error, match=words):
+        client.submit(job("passed"))
+
+
+def test_a_client_is_light() -> None:
+    code = (
+        "import sys; from kerneldojo import Client, AsyncClient; from kerneldojo.client import ClientExecutor;"
+        "heavy = {'torch', 'triton', 'numpy', 'ray', 'fastapi', 'starlette', 'uvicorn'} & set(sys.modules);"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,179 @@
+"""A real service in a process of its own that is killed, and one that is asked to stop."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import httpx
+import pytest
+from service_app import order
+from service_process import ServiceProcess
+
+from kerneldojo import Candidate, Client, Evaluation, Problem
+from kerneldojo.client import Retries
+from kerneldojo.schema import Job
+
+NUM_TASKS = 1000
+
+
+def job(source: str) -> Job:
+    return Job(problem=Problem(name="p", source="x"), candidate=Candidate(source=source))
+
+
+def test_kill_9_amid_1000_evaluations_leaves_1000_results_each_once(tmp_path: Path) -> None:
+    """Killed three times: while work is being accepted, and twice while it is judged."""
+    submissions = [order(f"sleep 0.003 {i}", id=f"t{i}") for i in range(NUM_TASKS)]
+    acknowledged: list[str] = []
+
+    with ServiceProcess(tmp_path, executor="logged") as first:
+        killer = threading.Timer(0.5, first.kill)
+        killer.start()
+        try:
+            with httpx.Client(base_url=first.url) as http:
+                for start in range(0, NUM_TASKS, 20):
+                    answer = http.post("/v1/tasks/batch", json={"tasks": submissions[start : start + 20]})
+                    assert answer.status_code == 202
+                    acknowledged += [task["id"] for task in answer.json()["tasks"]]
+        except httpx.TransportError:
+            pass
+        killer.join()
+    on_disk = sqlite3.connect(tmp_path / "store.db").execute("SELECT id FROM tasks").fetchall()
+    assert acknowledged and set(acknowledged) <= {row[0] for row in on_disk}
+
+    with ServiceProcess(tmp_path, executor="logged") as second, httpx.Client(base_url=second.url) as http:
+        for start in range(0, NUM_TASKS, 250):
+            assert http.post("/v1/tasks/batch", json={"tasks": submissions[start : start + 250]}).status_code == 202
+        deadline = time.monotonic() + 30
+        while http.get("/v1/overview").json()["states"].get("done", 0) < 300 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        second.kill()
+
+    with ServiceProcess(tmp_path, executor="logged") as third, Client(third.url) as client:
+        for i in range(NUM_TASKS):
+            record = client.wait(f"t{i}", timeout=60)
+            assert record.evaluation is not None and record.evaluation.message == "said sleep"
+        assert client.overview().states == {"done": NUM_TASKS}
+        assert third.stop() == 0
+
+    with sqlite3.connect(tmp_path / "store.db") as database:
+        assert database.execute("SELECT count(*), count(DISTINCT sequence) FROM evaluations").fetchone() == (
+            NUM_TASKS,
+            NUM_TASKS,
+        )
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        attempts = dict(database.execute("SELECT id, attempts FROM tasks"))
+    judged = Counter(f"t{line}" for line in (tmp_path / "judged.log").read_text().split())
+    # Only what was with the executor when the service died was judged again: at most its slots at each death.
+    assert set(judged) == set(attempts)
+    assert sum(count - 1 for count in judged.values()) <= 2 * 4
+    assert all(judged[name] <= count for name, count in attempts.items())
+
+
+def test_a_client_does_not_notice_that_the_service_was_killed(tmp_path: Path) -> None:
+    found: dict[int, Evaluation] = {}
+    with ServiceProcess(tmp_path) as first:
+        port = first.url.rpartition(":")[2]
+        client = Client(first.url, retries=Retries(give_up_seconds=60))
+
+        def judge_all() -> None:
+            jobs = (job(f"sleep 0.01 {i}") for i in range(300))
+            found.update(client.judge_many(jobs, window=100))
+
+        thread = threading.Thread(target=judge_all)
+        thread.start()
+        while len(first.lines) < 100 and client.overview().states.get("done", 0) < 50:
+            time.sleep(0.02)
+        first.kill()
+    with ServiceProcess(tmp_path, "--port", port) as second:
+        thread.join(60)
+        assert sorted(found) == list(range(300))
+        assert client.overview().states == {"done": 300}
+        client.close()
+        assert second.stop() == 0
+
+
+def test_sigterm_finishes_what_runs_refuses_what_is_new_and_keeps_what_waits(tmp_path: Path) -> None:
+    with ServiceProcess(tmp_path) as first, httpx.Client(base_url=first.url, timeout=30) as http:
+        running = [order("sleep 1.5", id=f"running{i}") for i in range(8)]
+        waiting = [order(f"sleep 0 {i}", id=f"waiting{i}") for i in range(20)]
+        http.post("/v1/tasks/batch", json={"tasks": running})
+        http.post("/v1/tasks/batch", json={"tasks": waiting})
+        while http.get("/v1/overview").json()["states"].get("running") != 8:
+            time.sleep(0.02)
+        first.terminate()
+        refused = http.post("/v1/tasks", json=order("x", id="new"))
+        while refused.status_code == 202:
+            refused = http.post("/v1/tasks", json=order("x", id="new2"))
+        assert refused.status_code == 503 and int(refused.headers["retry-after"]) > 0
+        assert http.get("/health").json()["draining"] is True
+        assert http.get("/v1/tasks/running0", params={"wait": 20}).json()["state"] == "done"
+        assert first.stop() == 0
+    with sqlite3.connect(tmp_path / "store.db") as database:
+        states = dict(database.execute("SELECT state, count(*) FROM tasks WHERE id != 'new' GROUP BY state"))
+    assert states == {"done": 8, "queued": 20}
+    with ServiceProcess(tmp_path) as second, Client(second.url) as client:
+        assert all(client.wait(f"waiting{i}", timeout=30).state == "done" for i in range(20))
+        assert second.stop() == 0
+
+
+def test_what_outlasts_the_grace_time_is_judged_after_the_next_start(tmp_path: Path) -> None:
+    with ServiceProcess(tmp_path, "--grace", "0.1") as first, Client(first.url) as client:
+        client.submit(job("sleep 1 long"), id="long")
+        while client.get("long").state != "running":
+            time.sleep(0.02)
+        assert first.stop() == 0
+    with sqlite3.connect(tmp_path / "store.db") as database:
+        (state,) = database.execute("SELECT state FROM tasks").fetchone()
+    assert state == "queued"
+    with ServiceProcess(tmp_path) as second, Client(second.url) as client:
+        assert client.wait("long", timeout=30).evaluation is not None
+        assert second.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--host", "0.0.0.0"), "without a token"),
+        (("--token-file", "missing"), "cannot read the token file"),
+        (("--executor", "nonsense"), "none of local, ray"),
+        (("--executor", "service_executors:nothing"), "cannot open the executor"),
+        (("--store", "/proc/none/store.db"), "cannot open the store"),
+        (("--device", "tpu"), "none of auto, cpu"),
+        (("--port", "99999"), "port"),
+    ],
+)
+def test_a_command_that_cannot_be_carried_out_is_one_line(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    words: str,
+) -> None:
+    from kerneldojo.cli import app
+
+    monkeypatch.chdir(tmp_path)
+    default = () if "--executor" in arguments else ("--executor", "service_executors:text")
+    monkeypatch.setattr("sys.argv", ["dojo", "serve", "--port", "0", *default, *arguments])
+    with pytest.raises(SystemExit) as end:
+        app()
+    assert end.value.code == 2
+    said = capfd.readouterr().err.strip().splitlines()
+    assert len([line for line in said if line.startswith("dojo: ")]) == 1 and words in said[-1]
+    assert "Traceback" not in "".join(said)
+
+
+def test_a_real_judge_behind_a_real_service(tmp_path: Path) -> None:
+    """Candidates that do not compile, judged for real and quickly."""
+    source = (
+        "import torch\n\nclass Model(torch.nn.Module):\n"
+        "    def forward(self, x):\n        return torch.sigmoid(x) * x\n\n"
+        "def get_inputs():\n    return [torch.randn(8, 16)]\n\ndef get_init_inputs():\n    return []\n"
+    )
+    with ServiceProcess(tmp_path, "--device", "cpu", executor="real") as service, Client(service.url) as client:
+        evaluation = client.judge(Problem(name="same", source=source), Candidate(source="class ModelNew(:\n"))
+        assert evaluation.status == "compile_error" and evaluation.problem_hash
+        assert service.stop() == 0

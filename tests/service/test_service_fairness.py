@@ -1,0 +1,72 @@
+"""Clients take turns, priorities order a client's own work, and the queue keeps nothing of what has left it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+from service_app import drive, order, running, until
+from service_executors import TextExecutor
+
+from kerneldojo.service.queue import Entry, FairQueue
+
+CLIENTS = st.sampled_from("abc")
+
+
+def entry(sequence: int, client: str, priority: int = 1) -> Entry:
+    return Entry(f"t{sequence}", sequence, client, priority, 10)
+
+
+@given(st.lists(st.tuples(CLIENTS, st.integers(0, 2)), max_size=40), st.data())
+def test_everything_leaves_once_and_in_a_clients_order(tasks: list[tuple[str, int]], data: st.DataObject) -> None:
+    queue = FairQueue()
+    entries = [entry(i, client, priority) for i, (client, priority) in enumerate(tasks)]
+    for item in entries:
+        queue.push(item)
+    removed = {item.id for item in entries if data.draw(st.booleans())}
+    assert all(queue.remove(name) for name in removed) and not any(queue.remove(name) for name in removed)
+    assert queue.num_bytes == 10 * len(queue) == 10 * (len(entries) - len(removed))
+    left: list[Entry] = []
+    while (item := queue.pop(Counter())) is not None:
+        left.append(item)
+    assert {item.id for item in left} == {item.id for item in entries} - removed
+    for client in "abc":
+        own = [(-item.priority, item.sequence) for item in left if item.client == client]
+        assert own == sorted(own)
+    assert not queue._heaps and not queue._served and not queue.clients() and queue.num_bytes == 0
+
+
+@given(st.lists(CLIENTS, min_size=1, max_size=60))
+def test_slots_are_shared_evenly_while_everyone_has_work(clients: list[str]) -> None:
+    queue = FairQueue()
+    for i, client in enumerate(clients):
+        queue.push(entry(i, client))
+    running: Counter[str] = Counter()
+    while (item := queue.pop(running)) is not None:
+        running[item.client] += 1
+        busy = [client for client in queue.clients()]
+        # Nobody who still waits has fewer slots than anybody else, but for one.
+        assert all(running[client] >= running[item.client] - 1 for client in busy)
+
+
+def test_one_task_is_not_delayed_by_anothers_thousand(tmp_path: Path) -> None:
+    async def test() -> None:
+        executor = TextExecutor(num_slots=1)
+        async with running(tmp_path, executor) as r:
+            await r.http.post("/v1/tasks", json=order("wait", id="first"))
+            await until(lambda: r.service.states["running"] == 1)
+            flood = [order(f"flood {i}", priority="high") for i in range(1000)]
+            await r.http.post("/v1/tasks/batch", json={"tasks": flood}, headers={"X-Dojo-Client": "flood"})
+            quiet = [order("quiet low", priority="low"), order("quiet high", priority="high")]
+            await r.http.post("/v1/tasks/batch", json={"tasks": quiet}, headers={"X-Dojo-Client": "quiet"})
+            overview = (await r.http.get("/v1/overview")).json()
+            assert overview["queue"]["clients"] == {"flood": 1000, "quiet": 2}
+            executor.release.set()
+            await until(lambda: r.service.states["done"] > 10)
+            order_of_judging = [job.candidate.source for job in executor.seen]
+            assert order_of_judging.index("quiet high") <= 3 and order_of_judging.index("quiet low") <= 5
+            assert order_of_judging.index("quiet high") < order_of_judging.index("quiet low")
+
+    drive(test)

@@ -1,0 +1,308 @@
+"""The native API in one process: submit, wait, stream, cancel, list, expire, prune."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from service_app import drive, order, running, until
+from service_executors import TextExecutor
+
+from kerneldojo.schema import Status
+from kerneldojo.service import ServiceConfig
+from kerneldojo.service.core import Service
+from kerneldojo.service.housekeeping import prune
+from kerneldojo.service.records import Overview, TaskRecord, TaskState
+
+
+def test_a_task_from_submission_to_verdict(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as r:
+            accepted = await r.http.post("/v1/tasks", json=order("passed 1", id="a"))
+            assert accepted.status_code == 202
+            assert accepted.json() == {"id": "a", "state": "queued", "is_new": True, "error": ""}
+            found = await r.http.get("/v1/tasks/a", params={"wait": 20, "include": "job"})
+            record = TaskRecord.model_validate_json(found.content)
+            assert record.state is TaskState.DONE and record.status is Status.PASSED
+            assert record.evaluation is not None and record.evaluation.speedup == record.speedup == 2.0
+            assert record.job is not None and record.job.candidate.source == "passed 1"
+            assert record.roofline_fraction == 0.5 and record.attempts == 1
+            assert record.submitted_at <= (record.started_at or 0) <= (record.finished_at or 0)
+
+    drive(test)
+
+
+def test_the_same_id_is_the_same_task_and_another_job_is_refused(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as r:
+            for code in (202, 200, 200):
+                assert (await r.http.post("/v1/tasks", json=order("passed", id="a"))).status_code == code
+            conflict = await r.http.post("/v1/tasks", json=order("passed other", id="a"))
+            assert conflict.status_code == 409 and "another job" in conflict.json()["detail"]
+            await r.http.get("/v1/tasks/a", params={"wait": 20})
+            assert (await r.http.post("/v1/tasks", json=order("passed", id="a"))).json()["state"] == "done"
+            assert len(r.executor.seen) == 1
+
+    drive(test)
+
+
+def test_a_batch_is_one_write_and_tells_conflicts_apart(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as r:
+            await r.http.post("/v1/tasks", json=order("passed", id="a"))
+            orders = [order("other", id="a"), order("b", id="b"), order("b", id="b"), order("c")]
+            found = (await r.http.post("/v1/tasks/batch", json={"tasks": orders})).json()["tasks"]
+            assert [task["error"] for task in found] == ["conflict", "", "", ""]
+            assert [task["is_new"] for task in found] == [False, True, False, True]
+
+    drive(test)
+
+
+def test_results_stream_as_they_come_and_a_line_is_a_record(tmp_path: Path) -> None:
+    async def test() -> None:
+        executor = TextExecutor()
+        async with running(tmp_path, executor) as r:
+            orders = [order("wait", id="late"), *(order(f"odd {i}", id=f"t{i}") for i in range(20))]
+            await r.http.post("/v1/tasks/batch", json={"tasks": orders})
+            ids = [task["id"] for task in orders]
+
+            async def release() -> None:
+                await until(lambda: r.service.states["done"] == 20)
+                executor.release.set()
+
+            releasing = asyncio.create_task(release())
+            answer = await r.http.post("/v1/results", json={"ids": [*ids, "late"]})
+            await releasing
+            records = [TaskRecord.model_validate_json(line) for line in answer.content.split(b"\n") if line]
+            assert sorted(record.id for record in records) == sorted(ids) and records[-1].id == "late"
+            assert records[0].evaluation is not None and "\u2028" in records[0].evaluation.message
+            assert (await r.http.post("/v1/results", json={"ids": ["nobody"]})).status_code == 404
+            assert len(r.service.waiters) == 0
+
+    drive(test)
+
+
+def test_cancelling_queued_and_running_tasks(tmp_path: Path) -> None:
+    async def test() -> None:
+        executor = TextExecutor(num_slots=1)
+        async with running(tmp_path, executor) as r:
+            await r.http.post("/v1/tasks", json=order("wait", id="running"))
+            await r.http.post("/v1/tasks", json=order("passed", id="queued"))
+            await until(lambda: r.service.states["running"] == 1)
+            waiting = asyncio.create_task(r.http.get("/v1/tasks/queued", params={"wait": 30}))
+            await asyncio.sleep(0.05)
+            for name in ("queued", "running", "running"):
+                assert (await r.http.delete(f"/v1/tasks/{name}")).json()["state"] == "cancelled"
+            assert (await waiting).json()["state"] == "cancelled"
+            executor.release.set()
+            await r.http.post("/v1/tasks", json=order("passed", id="next"))
+            assert (await r.http.get("/v1/tasks/next", params={"wait": 20})).json()["state"] == "done"
+            assert (await r.http.get("/v1/tasks/running")).json()["evaluation"] is None
+            assert [job.candidate.source for job in executor.seen] == ["wait", "passed"]
+            assert (await r.http.delete("/v1/tasks/nobody")).status_code == 404
+            assert r.service.states == {"done": 1, "cancelled": 2, "queued": 0, "running": 0}
+
+    drive(test)
+
+
+def test_a_task_that_waits_past_its_deadline_ends_unscored(tmp_path: Path) -> None:
+    async def test() -> None:
+        executor = TextExecutor(num_slots=1)
+        async with running(tmp_path, executor) as r:
+            await r.http.post("/v1/tasks", json=order("wait", id="first"))
+            await r.http.post("/v1/tasks", json=order("passed", id="late", deadline_seconds=0.1))
+            record = TaskRecord.model_validate_json((await r.http.get("/v1/tasks/late", params={"wait": 20})).content)
+            assert record.expired and record.status is Status.INFRASTRUCTURE_ERROR
+            assert not record.status.is_about_candidate
+            executor.release.set()
+            await r.http.get("/v1/tasks/first", params={"wait": 20})
+            assert len(executor.seen) == 1
+            assert (await r.http.get("/status/late")).json()["status"] == "timeout"
+
+    drive(test)
+
+
+def test_faults_of_the_executor_end_as_ours_and_leak_nothing(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as r:
+            await r.http.post("/v1/tasks", json=order("raise", id="a"))
+            await r.http.post("/v1/tasks", json=order("passed", id="b", device="cuda:99"))
+            first = (await r.http.get("/v1/tasks/a", params={"wait": 20})).json()
+            second = (await r.http.get("/v1/tasks/b", params={"wait": 20})).json()
+            assert first["status"] == "infrastructure_error" and "secret" not in json.dumps(first)
+            assert second["status"] == "unsupported_on_device" and "cuda:99" in second["evaluation"]["message"]
+
+    drive(test)
+
+
+def test_an_executor_that_takes_no_jobs_loses_none(tmp_path: Path) -> None:
+    async def first() -> None:
+        executor = TextExecutor()
+        executor.is_closed = True
+        async with running(tmp_path, executor) as r:
+            await r.http.post("/v1/tasks", json=order("passed", id="a"))
+            await until(lambda: bool(r.service.dispatcher.is_broken))
+            assert (await r.http.get("/health")).status_code == 503
+
+    async def second() -> None:
+        async with running(tmp_path) as r:
+            assert (await r.http.get("/v1/tasks/a", params={"wait": 20})).json()["status"] == "passed"
+
+    drive(first)
+    drive(second)
+
+
+def test_a_task_that_was_there_whenever_the_service_died_ends_unscored(tmp_path: Path) -> None:
+    async def leave() -> None:
+        service = Service(ServiceConfig(store=tmp_path / "store.db"), TextExecutor(num_slots=1))
+        await service.start()
+        await service.stop()
+
+    async def test() -> None:
+        async with running(tmp_path, max_attempts=3) as r:
+            record = (await r.http.get("/v1/tasks/deadly", params={"wait": 20})).json()
+            assert record["status"] == "infrastructure_error" and "died" in record["evaluation"]["message"]
+            assert (await r.http.get("/v1/tasks/fine", params={"wait": 20})).json()["status"] == "passed"
+            assert len(r.executor.seen) == 1
+
+    drive(leave)
+    with sqlite3.connect(tmp_path / "store.db") as database:
+        for name, attempts in (("deadly", 3), ("fine", 2)):
+            cursor = database.execute(
+                "INSERT INTO tasks (id, state, client, priority, content, num_bytes, problem, device, submitted_at,"
+                " attempts) VALUES (?, 'running', 'c', 1, '', 1, 'p', 'auto', 1.0, ?)",
+                (name, attempts),
+            )
+            database.execute("INSERT INTO jobs VALUES (?, ?)", (cursor.lastrowid, json.dumps(order("passed")["job"])))
+    drive(test)
+
+
+def test_lists_pages_and_filters(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as r:
+            orders = [order("passed" if i % 3 else "incorrect", id=f"t{i}") for i in range(12)]
+            await r.http.post("/v1/tasks/batch", json={"tasks": orders})
+            await until(lambda: r.service.states["done"] == 12)
+            seen: list[str] = []
+            params: dict[str, Any] = {"limit": 5}
+            while True:
+                page = (await r.http.get("/v1/tasks", params=params)).json()
+                seen += [task["id"] for task in page["tasks"]]
+                if page["next"] is None:
+                    break
+                params["before"] = page["next"]
+            assert seen == [f"t{i}" for i in reversed(range(12))]
+            wrong = (await r.http.get("/v1/tasks", params={"status": "incorrect", "state": "done"})).json()
+            assert len(wrong["tasks"]) == 4
+
+    drive(test)
+
+
+def test_the_overview_and_the_events_tell_what_happens(tmp_path: Path) -> None:
+    async def test() -> None:
+        executor = TextExecutor(num_slots=1)
+        async with running(tmp_path, executor) as r:
+            await r.http.post("/v1/tasks", json=order("wait", id="a"))
+            await r.http.post("/v1/tasks", json=order("passed", id="b"))
+            await until(lambda: r.service.states["running"] == 1)
+            overview = Overview.model_validate_json((await r.http.get("/v1/overview")).content)
+            assert (overview.queue.queued, overview.queue.running, overview.queue.slots) == (1, 1, 1)
+            assert [task.id for task in overview.running] == ["a"] and overview.devices[0].name == "cpu"
+
+            async def act() -> None:
+                await until(lambda: bool(r.service.onlookers))
+                executor.release.set()
+                await until(lambda: r.service.states["done"] == 2)
+                await asyncio.sleep(0.2)
+                await r.service.drain()
+
+            acting = asyncio.create_task(act())
+            text = (await r.http.get("/v1/events")).text
+            await acting
+            events = [block.split("\n") for block in text.split("\n\n") if block.startswith("event: ")]
+            tasks = [json.loads(lines[1][6:]) for lines in events if lines[0] == "event: task"]
+            assert events[0][0] == "event: overview"
+            assert [(task["id"], task["state"]) for task in tasks] == [("a", "done"), ("b", "running"), ("b", "done")]
+            assert not r.service.onlookers
+
+    drive(test)
+
+
+def test_old_results_are_deleted_only_where_that_was_asked_for(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, keep_bytes=300_000) as r:
+            orders = [order("passed " + "x" * 10_000, id=f"t{i}") for i in range(60)]
+            await r.http.post("/v1/tasks/batch", json={"tasks": orders})
+            await r.http.post("/v1/tasks", json=order("sleep 0.01 " + "x" * 10_000, id="last"))
+            await until(lambda: r.service.states["done"] == 61)
+            await prune(r.service)
+            assert r.service.reader.used_bytes() <= 300_000 + 500 * 12_000
+            assert r.service.states["done"] < 61
+
+    drive(test)
+
+
+def test_health_tells_the_truth_about_devices_and_the_store(tmp_path: Path) -> None:
+    async def test() -> None:
+        executor = TextExecutor()
+        async with running(tmp_path, executor) as r:
+            assert (await r.http.get("/health")).json()["status"] == "healthy"
+            executor.is_healthy = False
+            await asyncio.sleep(1.1)
+            sick = await r.http.get("/health")
+            assert sick.status_code == 503 and "it fell off" in sick.json()["reasons"][0]
+
+    drive(test)
+
+
+def test_a_store_that_cannot_be_written_refuses_work_and_keeps_verdicts(tmp_path: Path) -> None:
+    async def test() -> None:
+        executor = TextExecutor()
+        async with running(tmp_path, executor) as r:
+            await r.http.post("/v1/tasks", json=order("wait", id="a"))
+            await until(lambda: r.service.states["running"] == 1)
+            r.service.storage.writer.execute("PRAGMA busy_timeout = 50")
+            other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            refused = await r.http.post("/v1/tasks", json=order("passed", id="b"))
+            assert refused.status_code == 503 and int(refused.headers["retry-after"]) > 0
+            assert (await r.http.get("/health")).json()["store_writable"] is False
+            executor.release.set()
+            await asyncio.sleep(0.3)
+            assert (await r.http.get("/v1/tasks/a")).json()["state"] == "running"
+            other.execute("ROLLBACK")
+            assert (await r.http.get("/v1/tasks/a", params={"wait": 20})).json()["state"] == "done"
+            assert (await r.http.get("/v1/tasks/b")).status_code == 404
+
+    drive(test)
+
+
+def test_one_store_has_one_service(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path):
+            with pytest.raises(ValueError, match="in use by another service"):
+                Service(ServiceConfig(store=tmp_path / "store.db"), TextExecutor()).open()
+
+    drive(test)
+
+
+def test_nothing_of_an_ended_task_stays_in_memory(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as r:
+            for _ in range(3):
+                await r.http.post(
+                    "/v1/tasks/batch", json={"tasks": [order(f"passed {time.time()}") for _ in range(50)]}
+                )
+            await until(lambda: r.service.states["done"] == 150)
+            dispatcher = r.service.dispatcher
+            assert not dispatcher.runs and not len(dispatcher.queue) and not dispatcher.queue.num_bytes
+            assert not dispatcher.queue._heaps and not dispatcher.queue._served and not dispatcher._running_clients
+            assert not r.service.waiters._mailboxes and not len(r.service.journal)
+            assert r.service._reserved == [0, 0]
+
+    drive(test)
