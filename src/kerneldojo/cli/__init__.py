@@ -20,7 +20,20 @@ from typing import Annotated, cast
 
 import typer
 
-from kerneldojo.cli import demo, doctor, judge, problems, serve
+from kerneldojo.cli import (
+    bench,
+    collect,
+    compare,
+    demo,
+    doctor,
+    evaluate,
+    judge,
+    optimize,
+    problems,
+    report,
+    serve,
+    train,
+)
 from kerneldojo.cli.arguments import BadUsage
 from kerneldojo.cli.streams import say
 from kerneldojo.cli.text import one_line
@@ -41,6 +54,13 @@ commands.add_typer(problems.commands, name="problems")
 commands.command("doctor")(doctor.doctor_command)
 commands.command("demo")(demo.demo_command)
 commands.command("serve")(serve.serve_command)
+commands.command("evaluate")(evaluate.evaluate_command)
+commands.command("collect")(collect.collect_command)
+commands.command("bench")(bench.bench_command)
+commands.command("optimize")(optimize.optimize_command)
+commands.command("compare")(compare.compare_command)
+commands.command("report")(report.report_command)
+commands.add_typer(train.commands, name="train")
 
 
 def _print_version(wanted: bool) -> None:

@@ -148,6 +148,11 @@ class HostArena:
         """Set every byte to `value`; 255 makes every float a NaN."""
         self._bytes.fill_(value)
 
+    def forget(self, more_than: int = 64 << 20) -> None:
+        """Give pages back if more than so many bytes of them exist; what they held reads as zero."""
+        if os.fstat(self.fd).st_blocks * 512 > more_than:
+            self._map.madvise(mmap.MADV_REMOVE)
+
     def close(self) -> None:
         """Close the descriptor; the mapping goes when the last view of it is gone."""
         if self.fd >= 0:

@@ -6,8 +6,8 @@ first one for ever), never touches CUDA and never sees a candidate. One flavour 
 for a target, one runs them on CUDA: Triton cannot do two of these in one process.
 
 The judge sends `{"op": "spawn", ...}` with the contestant's descriptors and a *leash*, a socket of its own for each
-contestant: over it the judge says `kill`, `freeze` or `thaw`, and hears how the contestant ended. When a leash or the
-control socket closes, what hangs on it is killed: nothing outlives the judge.
+contestant: over it the judge says `kill`, `freeze`, `rest` and the like, and hears how the contestant ended. When a
+leash or the control socket closes, what hangs on it is killed: nothing outlives the judge.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from kerneldojo.contestant import sandbox
+from kerneldojo.contestant.pages import collapse_memory
 from kerneldojo.contestant.wire import Channel, ChannelClosed, WireError
 
 FLAVOURS = ("interpret", "compile", "cuda")
@@ -36,6 +38,8 @@ class Slot:
 
     contained: sandbox.Contained
     leash: Channel
+    is_ending: bool = False
+    """Whether it was told to end: nothing more is heard from its leash."""
 
 
 def main(flavour: str, control_fd: int) -> None:
@@ -67,6 +71,7 @@ def settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
+    collapse_memory()
 
 
 def warm_up(flavour: str) -> None:
@@ -74,6 +79,16 @@ def warm_up(flavour: str) -> None:
     import torch
 
     torch.set_num_threads(1)
+    # What is compiled here must really be compiled: a result from an earlier server's cache leaves the compiler cold.
+    with tempfile.TemporaryDirectory(prefix="dojo-") as folder:
+        os.environ["TRITON_CACHE_DIR"] = folder
+        try:
+            _rehearse(flavour)
+        finally:
+            del os.environ["TRITON_CACHE_DIR"]
+
+
+def _rehearse(flavour: str) -> None:
     from kerneldojo.contestant import rehearsal
 
     if flavour == "cuda":
@@ -89,6 +104,7 @@ def warm_up(flavour: str) -> None:
         interpreter.warm_up()
         rehearsal.rehearse(interpreted=True)
     else:
+        rehearsal.rehearse(interpreted=False)
         target.warm_up()
 
 
@@ -116,18 +132,22 @@ class Server:
             pass
         finally:
             for slot in self._slots:
-                slot.contained.kill()
+                slot.contained.ask_to_end()
+            for slot in self._slots:
+                with contextlib.suppress(sandbox.SandboxError):  # One that failed leaves nothing, or said so before.
+                    slot.contained.result()
 
     def _turn(self) -> None:
         poller = select.poll()
         poller.register(self._control.fileno(), select.POLLIN)
         for slot in self._slots:
             poller.register(slot.contained.fileno(), select.POLLIN)
-            poller.register(slot.leash.fileno(), select.POLLIN)
+            if not slot.is_ending:
+                poller.register(slot.leash.fileno(), select.POLLIN)
         ready = {fd for fd, _ in poller.poll()}
         for slot in list(self._slots):
             if slot.contained.fileno() in ready:
-                self._ended(slot)
+                self._heard(slot)
             elif slot.leash.fileno() in ready:
                 self._pulled(slot)
         if self._control.fileno() in ready:
@@ -156,8 +176,8 @@ class Server:
         )
         gc.collect()
         try:
-            contained = sandbox.launch(contestant, policy, self._features)
-        except Exception as error:
+            contained = sandbox.begin(contestant, policy, self._features)
+        except OSError as error:
             with contextlib.suppress(WireError):
                 leash.send({"failed": f"{type(error).__name__}: {last_line(str(error))}"})
             leash.close()
@@ -166,30 +186,44 @@ class Server:
             for fd in (door_fd, *arena_fds):
                 os.close(fd)
         self._slots.append(Slot(contained, leash))
-        self._answer(self._slots[-1], {"started": {"measures": list(contained.measures)}})
+
+    def _heard(self, slot: Slot) -> None:
+        """Its keeper has something to say: first that the sandbox has closed, then how it ended."""
+        try:
+            if slot.contained.is_enclosed:
+                message = {"ended": asdict(slot.contained.result())}
+            else:
+                slot.contained.wait_enclosed()
+                message = {"started": {"measures": list(slot.contained.measures)}}
+        except sandbox.SandboxError as error:  # Its keeper failed: our fault, and no reason to lose the others.
+            message = {"failed": f"{type(error).__name__}: {last_line(str(error))}"}
+        self._answer(slot, message)
+        if "started" not in message:
+            self._slots.remove(slot)
+            slot.leash.close()
 
     def _pulled(self, slot: Slot) -> None:
+        """Carry out what its leash says: every order that has arrived, for a second one would not wake the poller."""
+        self._obey(slot)
+        while not slot.is_ending and slot.leash.has_unread():
+            self._obey(slot)
+
+    def _obey(self, slot: Slot) -> None:
         try:
             order = slot.leash.receive(timeout=5).get("op")
         except WireError:
             order = "kill"
         if order == "kill":
+            slot.is_ending = True
             slot.contained.ask_to_end()
-            self._ended(slot)
+        elif order in ("rest", "wake"):
+            slot.contained.rest(order == "rest")
         elif order == "freeze":
             slot.contained.freeze()
             self._answer(slot, {"frozen": True})
         elif order == "thaw":
             slot.contained.thaw()
             self._answer(slot, {"frozen": False})
-
-    def _ended(self, slot: Slot) -> None:
-        self._slots.remove(slot)
-        try:
-            self._answer(slot, {"ended": asdict(slot.contained.result())})
-        except sandbox.SandboxError as error:  # Its keeper failed: our fault, and no reason to lose the others.
-            self._answer(slot, {"failed": last_line(str(error))})
-        slot.leash.close()
 
     def _answer(self, slot: Slot, message: dict[str, Any]) -> None:
         # The judge may have let go of this contestant: what was to be killed is dead all the same.

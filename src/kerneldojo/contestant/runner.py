@@ -246,9 +246,14 @@ def split_init_inputs(arguments: Any) -> tuple[list[Any], dict[str, Any]]:
 
 
 def seed_everything(seed: int) -> None:
-    """Seed every generator that a module may draw from."""
+    """Seed every generator that a module may draw from.
+
+    `torch.manual_seed` also seeds devices that nobody here has, and notes a stack trace for each, call after call.
+    """
     import numpy as np
 
     random.seed(seed)
     np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
+    if not torch.cuda._is_in_bad_fork():  # pyright: ignore[reportPrivateUsage]
+        torch.cuda.manual_seed_all(seed)

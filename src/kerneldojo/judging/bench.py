@@ -7,6 +7,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from kerneldojo import devices
@@ -33,10 +34,19 @@ Precision = Literal["ieee", "tf32"]
 class Judge:
     """Keeps fork servers warm between verdicts; a context manager.
 
-    Thread-safe: several threads may call `judge` at once, though on one CUDA device they take turns.
+    Thread-safe: several threads may call `judge` at once, though on one CUDA device they take turns unless told
+    otherwise.
+
+    Args:
+        num_verdicts: verdicts under way at once on one CUDA device; memory is divided among them, and what takes time
+            has the device to itself (`judging.gate`).
+        reuse_reference_times: on a CUDA device, take a problem's reference time from earlier verdicts and measure it
+            again now and then (`judging.reference_times`).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, num_verdicts: int = 1, reuse_reference_times: bool = False) -> None:
+        self._num_verdicts = num_verdicts
+        self._reuse_reference_times = reuse_reference_times
         self._host = HostBench()
         self._auditor = Auditor()
         self._lock = threading.Lock()
@@ -53,8 +63,9 @@ class Judge:
         precision: Precision = "tf32",
         timeout: float | None = None,
         allow_degenerate: bool = False,
+        on_stage: Callable[[str], None] = lambda _: None,
     ) -> Evaluation:
-        """See `kerneldojo.judge`."""
+        """See `kerneldojo.judge`; `on_stage` is told each stage of judging as it begins."""
         chosen = devices.parse(device)
         settings = protocol(
             protocol_name,
@@ -64,7 +75,7 @@ class Judge:
             allow_degenerate=allow_degenerate,
         )
         language = language_of(candidate)
-        findings = Findings(problem, candidate, settings, str(chosen), language=language.name)
+        findings = Findings(problem, candidate, settings, str(chosen), language=language.name, on_stage=on_stage)
         started = time.perf_counter()
         ruling: Ruling | None = None
         try:
@@ -84,12 +95,31 @@ class Judge:
         findings.stage_seconds["total"] = round(time.perf_counter() - started, 4)
         return findings.evaluation(ruling)
 
+    def start(self, device: str) -> None:
+        """Begin to warm up for a device without waiting.
+
+        Raises:
+            ValueError: an unknown device.
+        """
+        chosen = devices.parse(device)
+        if chosen.kind == "cuda":
+            self._gpu(chosen.index).server.start()
+        else:
+            self._host.start()
+
+    def describe(self, device: str) -> str:
+        """A CUDA device's name for people; empty for the others, whose name says all."""
+        chosen = devices.parse(device)
+        return self._gpu(chosen.index).name if chosen.kind == "cuda" else ""
+
     def _gpu(self, index: int) -> CudaBench:
         from kerneldojo.judging.cuda import CudaBench
 
         with self._lock:
             if index not in self._gpus:
-                self._gpus[index] = CudaBench(index)
+                self._gpus[index] = CudaBench(
+                    index, num_verdicts=self._num_verdicts, reuse_reference_times=self._reuse_reference_times
+                )
         return self._gpus[index]
 
     def _on_cuda(self, index: int, language: Language, findings: Findings) -> None:
@@ -112,8 +142,8 @@ class Judge:
                 with contextlib.closing(reference.hosted.session):
                     return self._auditor.audit(problem, reference, fresh=fresh)
             gpu = self._gpu(chosen.index)
-            with gpu.lock:
-                reference = gpu.reference(problem, Protocol())
+            with gpu.gate.admit() as guest:
+                reference = gpu.reference(problem, Protocol(), guest)
                 with contextlib.closing(reference.hosted.session):
                     reference.load()
                     return self._auditor.audit(problem, reference, memory_limit=gpu.heap_bytes, fresh=fresh)

@@ -7,37 +7,50 @@ contestant, another compiles the kernels under the signatures that the first rou
 from __future__ import annotations
 
 import contextlib
+import json
 import random
-from typing import Any
+from collections.abc import Generator
 
 from kerneldojo.devices import DEFAULT_MODEL, Device
-from kerneldojo.devices.specs import gpu
 from kerneldojo.judging import pricing
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.cause import check_cause, no_own_kernel
 from kerneldojo.judging.contestant import Contestant
-from kerneldojo.judging.ends import HostedEnd
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.rounds import Match
-from kerneldojo.judging.ruling import Ruling, of_candidate
+from kerneldojo.judging.ruling import Ruling
+from kerneldojo.judging.stock import Endings, Ready, References
 from kerneldojo.judging.surroundings import request
+from kerneldojo.judging.target_build import Compilations, TargetBuild
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.languages import Language
-from kerneldojo.schema import Candidate, Problem, Status
+from kerneldojo.schema import Candidate, Problem, Status, content_hash
 
 ARENA_BYTES = 8 << 30
 """Address space, not memory: pages exist once they are written."""
+COMPILE_ARENA_BYTES = 1 << 20
+"""No tensor goes to a compiling contestant."""
+NUM_READY = 2
+"""Sessions that are kept ready for the next candidates, of each fork server."""
 REFERENCE_SECONDS = 600.0
 
 
 class HostBench:
-    """The two fork servers, kept warm between candidates."""
+    """The two fork servers, kept warm between candidates, with sessions in stock.
+
+    Each session serves one candidate, or one problem.
+    """
 
     def __init__(self) -> None:
         self.interpreting = ForkServer("interpret")
         self.compiling = ForkServer("compile")
+        self.endings = Endings()
+        self._contestants = Ready(self.interpreting, ARENA_BYTES, NUM_READY, self.endings)
+        self._compilers = Ready(self.compiling, COMPILE_ARENA_BYTES, NUM_READY, self.endings)
+        self._references = References(self.endings)
+        self.compilations = Compilations()
 
     def start(self) -> None:
         """Begin to warm up without waiting."""
@@ -45,12 +58,16 @@ class HostBench:
         self.compiling.start()
 
     def close(self) -> None:
-        """End both fork servers."""
+        """End both fork servers, and everything that they forked."""
+        self._contestants.close()
+        self._compilers.close()
+        self._references.close()
+        self.endings.close()
         self.interpreting.close()
         self.compiling.close()
 
     def reference(self, problem: Problem, protocol: Protocol, model: str = DEFAULT_MODEL) -> Reference:
-        """A reference runner with the problem loaded, on the model of GPU that it is to believe in."""
+        """A reference runner with the problem loaded, on the model of GPU that it is to believe in; the caller's."""
         session = Session(self.interpreting, host_arena(ARENA_BYTES), request(protocol, model))
         reference = Reference(session, problem, REFERENCE_SECONDS)
         try:
@@ -60,46 +77,27 @@ class HostBench:
             raise
         return reference
 
-    def contestant(self, candidate: Candidate, protocol: Protocol, model: str = DEFAULT_MODEL) -> Contestant:
-        """A fresh contestant; nothing of the candidate has run in it yet."""
-        session = Session(self.interpreting, host_arena(ARENA_BYTES), request(protocol, model))
-        return Contestant(session, candidate, protocol.timeout)
-
-
-class TargetBuild:
-    """The candidate's kernels, compiled for a GPU that need not be there, in a process of their own."""
-
-    def __init__(self, server: ForkServer, candidate: Candidate, protocol: Protocol, device: Device) -> None:
-        self._device = device
-        self._session = Session(server, host_arena(1 << 20), request(protocol, device.model))
-        self._contestant = Contestant(self._session, candidate, protocol.timeout)
-        self.is_posted = False
-
-    def post(self, specializations: list[dict[str, Any]], timeout: float) -> None:
-        """Start compiling; the result is fetched with `collect`."""
-        self._contestant.load(timeout)
-        capability = gpu(self._device.model).compute_capability
-        self._session.post("platform", what="compile", specializations=specializations, capability=list(capability))
-        self.is_posted = True
-
-    def collect(self) -> list[dict[str, Any]]:
-        """Wait for the compiler; raises `Ruling` with what it complained about."""
-        if not self.is_posted:
-            return []
-        self.is_posted = False
+    @contextlib.contextmanager
+    def lent_reference(self, problem: Problem, protocol: Protocol, model: str) -> Generator[Reference]:
+        """A reference runner for one verdict, perhaps one that has served others; see `stock.References`."""
+        key = content_hash(problem.source, json.dumps(request(protocol, model), sort_keys=True))
+        reference = self._references.take(key)
+        if reference is None:
+            reference = self.reference(problem, protocol, model)
+        else:
+            reference.renew(REFERENCE_SECONDS)
         try:
-            answer = self._session.collect(self._contestant.hosted.remaining)
-        except HostedEnd as end:
-            raise of_candidate(end, f"compiling for {self._device.model}") from None
-        compiled = [item for item in answer.get("compiled") or [] if isinstance(item, dict)]
-        for item in compiled:
-            if item.get("error"):
-                raise Ruling(Status.COMPILE_ERROR, f"compiling for {self._device.model}: {str(item['error'])[:800]}")
-        return compiled
+            yield reference
+        finally:
+            self._references.give_back(key, reference)
 
-    def close(self) -> None:
-        """End the compiling contestant."""
-        self._session.close()
+    def contestant(self, candidate: Candidate, protocol: Protocol, model: str = DEFAULT_MODEL) -> Contestant:
+        """A fresh contestant; nothing of the candidate has run in it yet, nor of any other."""
+        return Contestant(self._contestants.take(request(protocol, model)), candidate, protocol.timeout)
+
+    def compiler(self, candidate: Candidate, protocol: Protocol, model: str) -> Contestant:
+        """A fresh contestant in which kernels are compiled, not run."""
+        return Contestant(self._compilers.take(request(protocol, model)), candidate, protocol.timeout)
 
 
 def judge_on_host(bench: HostBench, auditor: Auditor, device: Device, language: Language, findings: Findings) -> None:
@@ -108,13 +106,12 @@ def judge_on_host(bench: HostBench, auditor: Auditor, device: Device, language: 
     bench.start()
     with contextlib.ExitStack() as stack:
         with findings.stage("reference"):
-            reference = bench.reference(findings.problem, protocol, device.model)
-            stack.callback(reference.hosted.session.close)
+            reference = stack.enter_context(bench.lent_reference(findings.problem, protocol, device.model))
         with findings.stage("audit"):
             conduct = auditor.conduct(findings, reference)
         with findings.stage("build"):
             contestant = bench.contestant(findings.candidate, protocol, device.model)
-            stack.callback(contestant.hosted.session.close)
+            stack.callback(bench.endings.add, contestant.hosted.session)
             contestant.load(max(protocol.load_timeout, language.build_seconds))
             contestant.hosted.session.wait_started()
             findings.isolation = contestant.hosted.session.measures
@@ -122,8 +119,8 @@ def judge_on_host(bench: HostBench, auditor: Auditor, device: Device, language: 
             raise Ruling(
                 Status.UNSUPPORTED_ON_DEVICE, f"a {language.name} candidate needs a CUDA device; it was only built here"
             )
-        match = Match(reference, contestant, conduct)
-        build = TargetBuild(bench.compiling, findings.candidate, protocol, device)
+        match = Match(reference, contestant, conduct, overlap=True)
+        build = TargetBuild(bench, bench.compilations, findings.candidate, protocol, device)
         stack.callback(build.close)
         _play(match, build, device, findings)
         with findings.stage("cause"):

@@ -37,6 +37,10 @@ class Hosted:
         """Seconds left of the budget."""
         return self._deadline - time.monotonic()
 
+    def extend(self, seconds: float) -> None:
+        """Give back time that was not its own: it was frozen, or waited for the device."""
+        self._deadline += seconds
+
     def clear(self) -> None:
         """Start a new round: the arguments of the last one are no longer needed."""
         self._packer = Packer(self.arena, 0, self._middle)

@@ -163,6 +163,8 @@ class Session:
         self.measures: tuple[str, ...] = ()
         """What isolation holds; known once `wait_started` returned."""
         self._number = 0
+        self._answered = 0
+        self._is_dying = False
         self._scratch = Path(tempfile.mkdtemp(prefix="dojo-"))
         self._door, their_door = channel_pair()
         self._leash, their_leash = channel_pair()
@@ -215,6 +217,7 @@ class Session:
             raise Tampered(str(error)) from None
         if answer.get("number") != self._number:
             raise Tampered("it answered a question that was not asked")
+        self._answered = self._number
         failure = answer.get("failure")
         if failure is not None:
             raise failed(failure, answer.get("specializations"))
@@ -232,6 +235,17 @@ class Session:
             with contextlib.suppress(WireError):
                 self._note(self._leash.receive(1.0))
         return self.ended is not None
+
+    def is_idle(self) -> bool:
+        """Whether it lives, has answered everything that it was asked, and has said nothing else."""
+        if self.ended is not None or self._answered != self._number or self._door.has_unread():
+            return False
+        try:
+            while self._leash.has_unread():
+                self._note(self._leash.receive(1.0))
+        except (WireError, Infrastructure):
+            return False
+        return self.ended is None
 
     def wait_started(self, timeout: float = 30.0) -> None:
         """Wait until the sandbox has closed around it."""
@@ -264,8 +278,9 @@ class Session:
                 self._wait_ended(patience)
                 return
         # It may have ended meanwhile: then the leash cannot be written to, but how it ended can still be read.
-        with contextlib.suppress(WireError):
-            self._leash.send({"op": "kill"})
+        if not self._is_dying:
+            with contextlib.suppress(WireError):
+                self._leash.send({"op": "kill"})
         with contextlib.suppress(WireError):
             self._wait_ended(30.0)
         if self.ended is None:
@@ -283,6 +298,18 @@ class Session:
             self.measures = tuple(message["started"]["measures"])
         if "ended" in message:
             self.ended = message["ended"]
+
+    def rest(self, resting: bool) -> None:
+        """Say that nothing is asked of it for a while, so that nobody need watch it closely; or that work begins."""
+        with contextlib.suppress(WireError):  # Whoever uses it next will find out that it is gone.
+            self._leash.send({"op": "rest" if resting else "wake"})
+
+    def order_end(self) -> None:
+        """Have it killed, without waiting for it: `close` does, and must be called all the same."""
+        if self.ended is None:
+            with contextlib.suppress(WireError):
+                self._leash.send({"op": "kill"})
+            self._is_dying = True
 
     def close(self) -> None:
         """Kill it if it lives, and give everything back."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +46,15 @@ class Reference:
     def __init__(self, session: Session, problem: Problem, budget: float) -> None:
         self.hosted = Hosted(session, budget)
         self._problem = problem
+        self.num_uses = 1
+        """Verdicts that it has served, the present one included."""
+        self.is_doubtful = False
+        """Whether it ever did what it should not: then it serves no other verdict."""
+
+    def renew(self, budget: float) -> None:
+        """Begin another verdict, with a time budget of its own."""
+        self.hosted = Hosted(self.hosted.session, budget)
+        self.num_uses += 1
 
     def load(self) -> None:
         """Import the problem's source."""
@@ -55,6 +66,7 @@ class Reference:
         try:
             return self.hosted.take(answer["values"])
         except HostedEnd as end:
+            self.is_doubtful = True
             raise of_reference(end, what) from None
 
     def construct(self, instance: str, seed: int, init_values: Any, *, training: bool) -> dict[str, torch.Tensor]:
@@ -76,16 +88,29 @@ class Reference:
         self, instance: str, inputs: Any, variants: tuple[str, ...], seed: int, *, footprint: bool = False
     ) -> Expected:
         """Run an instance in several precisions; the first variant settles structure and buffers."""
+        self.post_expect(instance, inputs, variants, seed, footprint=footprint)
+        return self.collect_expect(variants)
+
+    def post_expect(
+        self, instance: str, inputs: Any, variants: tuple[str, ...], seed: int, *, footprint: bool = False
+    ) -> None:
+        """Begin what `expect` does; its answer must be fetched with `collect_expect` before anything else is asked."""
         self.hosted.clear()
-        answer = self._ask(
-            "expect",
-            "forward",
-            instance=instance,
-            variants=list(variants),
-            seed=seed,
-            footprint=footprint,
-            arguments=self.hosted.give(inputs),
-        )
+        arguments = self.hosted.give(inputs)
+        with self._watched("forward"):
+            self.hosted.post(
+                "expect",
+                instance=instance,
+                variants=list(variants),
+                seed=seed,
+                footprint=footprint,
+                arguments=arguments,
+            )
+
+    def collect_expect(self, variants: tuple[str, ...]) -> Expected:
+        """Wait for what `post_expect` began."""
+        with self._watched("forward"):
+            answer = self.hosted.session.collect(self.hosted.remaining)
         found = {name: self.hosted.take(answer["variants"][name]["outputs"]) for name in variants}
         native = answer["variants"][variants[0]]
         return Expected(
@@ -110,7 +135,16 @@ class Reference:
         self._ask("release", "release")
 
     def _ask(self, operation: str, stage: str, **fields: Any) -> dict[str, Any]:
-        try:
+        with self._watched(stage):
             return self.hosted.ask(operation, **fields)
-        except HostedEnd as end:
-            raise of_reference(end, stage) from None
+
+    @contextmanager
+    def _watched(self, stage: str) -> Generator[None]:
+        """What the hosted code does wrong is a ruling, and makes this runner doubtful."""
+        try:
+            yield
+        except BaseException as end:
+            self.is_doubtful = True
+            if isinstance(end, HostedEnd):
+                raise of_reference(end, stage) from None
+            raise

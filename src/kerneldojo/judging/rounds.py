@@ -67,9 +67,19 @@ def secret_seed() -> int:
 
 
 class Match:
-    """One candidate against one reference."""
+    """One candidate against one reference.
 
-    def __init__(self, reference: Reference, contestant: Contestant, conduct: Conduct) -> None:
+    Args:
+        reference: the problem's runner.
+        contestant: the candidate.
+        conduct: how the problem is judged.
+        overlap: call both at the same time; not where they share a device.
+    """
+
+    def __init__(
+        self, reference: Reference, contestant: Contestant, conduct: Conduct, *, overlap: bool = False
+    ) -> None:
+        self._overlap = overlap
         self.reference = reference
         self.contestant = contestant
         self.conduct = conduct
@@ -122,8 +132,7 @@ class Match:
         self, name: str, node: Any, inputs: Any, delivery: Delivery, *, hold: str | None, probing: bool, steady: bool
     ) -> Answer:
         seed = secret_seed()
-        expected = self.reference.expect(name, inputs, self.conduct.variants, seed)
-        answer = self.contestant.call(name, node, seed, hold=hold)
+        answer, expected = self._answers(name, node, inputs, seed, hold)
         self._note(answer, expected, steady=steady)
         checked = check_outputs(answer, expected, self.conduct.reduction_length, delivery, probing=probing)
         if not probing:
@@ -135,6 +144,18 @@ class Match:
         if expected.buffers:
             check_buffers(self.contestant.state(name), expected.buffers, delivery.pairs)
         return answer
+
+    def _answers(self, name: str, node: Any, inputs: Any, seed: int, hold: str | None) -> tuple[Answer, Expected]:
+        variants = self.conduct.variants
+        if not self._overlap:
+            expected = self.reference.expect(name, inputs, variants, seed)
+            return self.contestant.call(name, node, seed, hold=hold), expected
+        self.reference.post_expect(name, inputs, variants, seed)
+        try:
+            answer = self.contestant.call(name, node, seed, hold=hold)
+        finally:  # Its answer is fetched in any case, and its own failure comes first, as without overlap.
+            expected = self.reference.collect_expect(variants)
+        return answer, expected
 
     def _note(self, answer: Answer, expected: Expected, *, steady: bool) -> None:
         self.seen.ran_own_kernel |= any(work.get("own") is True for work in answer.work)

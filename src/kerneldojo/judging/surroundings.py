@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ from kerneldojo.contestant.sandbox import toolchain
 from kerneldojo.judging.protocol import Protocol
 
 
+@functools.cache
 def readable_paths(*, gpu: bool) -> list[str]:
-    """Paths a contestant may read and execute from: the toolchain, and our own package, which its runner imports."""
+    """Paths a contestant may read and execute from: the toolchain, and our own package, which its runner imports.
+
+    Found once: looking for compilers takes milliseconds, and an installation does not move while we run.
+    """
     package = Path(kerneldojo.__file__).resolve().parent
     return [str(path) for path in (*toolchain(gpu=gpu), package)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,10 +56,13 @@ class Findings:
     isolation: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
     stage_seconds: dict[str, float] = field(default_factory=dict)
+    on_stage: Callable[[str], None] = field(default=lambda _: None)
+    """Told each stage as it begins."""
 
     @contextmanager
     def stage(self, name: str) -> Generator[None]:
         """Account the time of a stage of judging."""
+        self.on_stage(name)
         started = time.perf_counter()
         try:
             yield

@@ -14,8 +14,9 @@ from typing import Literal
 
 from kerneldojo.episodes import job_for
 from kerneldojo.rewards import credited_speedup, speedup_interval
+from kerneldojo.rollout.judges import AsyncJudge
 from kerneldojo.schema import Evaluation
-from kerneldojo.search.spending import Found, Judge
+from kerneldojo.search.spending import Found
 from kerneldojo.search.tree import Node
 
 
@@ -83,7 +84,7 @@ def could_win(found: Found) -> list[Node]:
 
 async def choose(
     found: Found,
-    judge: Judge,
+    judge: AsyncJudge,
     *,
     protocol: Literal["quick", "standard", "strict"] = "strict",
     max_finalists: int = 8,
@@ -132,7 +133,7 @@ def curve(found: Found, finalists: Sequence[Finalist], points: Sequence[int]) ->
     return values
 
 
-async def _again(node: Node, judge: Judge, protocol: Literal["quick", "standard", "strict"]) -> Finalist:
+async def _again(node: Node, judge: AsyncJudge, protocol: Literal["quick", "standard", "strict"]) -> Finalist:
     turn = node.turn
     assert turn is not None and turn.evaluation is not None
     job = job_for(node.episode, turn.answer)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kerneldojo.episodes import PlayConfig, Tokenizer, first_episode, job_for, prompt, seed_of, with_turn
 from kerneldojo.policies import Policy, Request
-from kerneldojo.schema import Answer, Episode, Evaluation, Job, Problem, Status
+from kerneldojo.rollout.judges import AsyncJudge
+from kerneldojo.schema import Answer, Episode, Problem, Status
 from kerneldojo.search.budget import Budget, Spent
 from kerneldojo.search.strategies import Strategy
 from kerneldojo.search.tree import Node, Tree
-
-Judge = Callable[[Job], Awaitable[Evaluation]]
 
 MAX_FAULTS = 8
 """Faults of ours in a row after which a search gives up: the policy or the judge is down."""
@@ -37,7 +36,7 @@ class Found:
 async def search(
     problem: Problem,
     policy: Policy,
-    judge: Judge,
+    judge: AsyncJudge,
     strategy: Strategy,
     budget: Budget,
     config: PlayConfig,
@@ -83,7 +82,7 @@ class _Search:
     def __init__(
         self,
         policy: Policy,
-        judge: Judge,
+        judge: AsyncJudge,
         found: Found,
         temperature: float,
         tokenizer: Tokenizer | None,

@@ -11,7 +11,7 @@ Only the standard library and `ctypes`; importing it costs milliseconds. How it 
 
 from __future__ import annotations
 
-from kerneldojo.contestant.sandbox.contained import Contained, launch
+from kerneldojo.contestant.sandbox.contained import Contained, begin, launch
 from kerneldojo.contestant.sandbox.features import Features
 from kerneldojo.contestant.sandbox.policy import Cause, Ended, Limits, Policy, SandboxError, toolchain
 from kerneldojo.contestant.sandbox.probing import probe
@@ -24,6 +24,7 @@ __all__ = [
     "Limits",
     "Policy",
     "SandboxError",
+    "begin",
     "launch",
     "probe",
     "toolchain",

@@ -19,6 +19,7 @@ from typing import Any
 
 from kerneldojo.contestant.sandbox import processes
 from kerneldojo.contestant.sandbox.features import Features
+from kerneldojo.contestant.sandbox.filesystem import resolved
 from kerneldojo.contestant.sandbox.keeper import keep
 from kerneldojo.contestant.sandbox.policy import Ended, Policy, SandboxError
 
@@ -26,20 +27,31 @@ _LARGEST_MESSAGE = 4 << 20
 
 
 def launch(main: Callable[[], None], policy: Policy, features: Features) -> Contained:
-    """Fork a contestant that locks itself in and then calls `main`.
+    """Fork a contestant that locks itself in and then calls `main`; returns once it is locked in.
 
-    Returns once it is locked in. `main` runs in a fork of this process with all descriptors closed but
-    `policy.keep_fds`, stdin at /dev/null, stdout and stderr captured; it ends with status 0 when `main` returns and 1
-    when it raises.
+    Args and what holds: see `begin`.
+
+    Raises:
+        SandboxError: a measure that the features promise could not be taken. Nothing is left running.
+    """
+    contained = begin(main, policy, features)
+    contained.wait_enclosed()
+    return contained
+
+
+def begin(main: Callable[[], None], policy: Policy, features: Features) -> Contained:
+    """`launch` without waiting: locking in takes tens of milliseconds, most of them waiting for the kernel.
+
+    `fileno` becomes readable when it is locked in; `wait_enclosed` must be called before `result`. `main` runs in a
+    fork of this process with all descriptors closed but `policy.keep_fds`, stdin at /dev/null, stdout and stderr
+    captured; it ends with status 0 when `main` returns and 1 when it raises.
 
     Args:
         main: what to run; the first thing that may touch candidate code.
         policy: its world.
         features: what to use of the host, from `probe`.
-
-    Raises:
-        SandboxError: a measure that the features promise could not be taken. Nothing is left running.
     """
+    resolved(policy.readable)  # Here, so that its forks find it done.
     events, keepers_events = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     control, keepers_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (events, keepers_events):
@@ -53,7 +65,7 @@ def launch(main: Callable[[], None], policy: Policy, features: Features) -> Cont
 
 
 class Contained:
-    """One running contestant. Made by `launch`; wait for `fileno`, then ask for `result`."""
+    """One running contestant. Made by `launch` or `begin`; wait for `fileno`, then ask for `result`."""
 
     def __init__(self, keeper: int, events: socket.socket, control: socket.socket) -> None:
         self._events, self._control = events, control
@@ -61,15 +73,29 @@ class Contained:
         """Process id of its keeper."""
         self._ended: Ended | None = None
         self._groups: list[Path] = []
+        self.is_enclosed = False
+        """Whether it is known to be locked in: `wait_enclosed` returned."""
+        self.pid: int | None = None
+        """Process id of the contestant as we see it, once enclosed; None if it ended before the keeper looked."""
+        self.measures: tuple[str, ...] = ()
+        """What isolation holds, once enclosed."""
+
+    def wait_enclosed(self) -> None:
+        """Wait until it is locked in and about to run `main`.
+
+        Raises:
+            SandboxError: it could not be locked in. Nothing is left running.
+        """
+        if self.is_enclosed:
+            return
         ready = self._receive("ready")
         self._groups = [Path(folder) for folder in ready["groups"]]
-        self.pid: int | None = ready["pid"]
-        """Process id of the contestant as we see it; None if it ended before the keeper looked."""
-        self.measures: tuple[str, ...] = tuple(ready["measures"])
-        """What isolation holds."""
+        self.pid = ready["pid"]
+        self.measures = tuple(ready["measures"])
+        self.is_enclosed = True
 
     def fileno(self) -> int:
-        """A descriptor that becomes readable when it has ended; for `select` and the like."""
+        """A descriptor that becomes readable when it is enclosed, and again when it has ended; for `select`."""
         return self._events.fileno()
 
     def result(self) -> Ended:
@@ -79,6 +105,7 @@ class Contained:
             SandboxError: its keeper failed.
         """
         if self._ended is None:
+            self.wait_enclosed()
             ended = self._receive("ended")
             ended["measures"] = tuple(ended["measures"])
             self._ended = Ended(**ended)
@@ -97,6 +124,12 @@ class Contained:
         if self._ended is None:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self._control.send(b"kill")
+
+    def rest(self, resting: bool) -> None:
+        """Say that it waits for work, so that its limits need not be watched closely, or that work begins."""
+        if self._ended is None:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                self._control.send(b"rest" if resting else b"wake")
 
     def freeze(self) -> bool:
         """Stop all of its processes; returns when they are. False if it has ended."""

@@ -8,6 +8,7 @@ lets a contestant with a uid of its own use a toolchain that lies in a private h
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 from collections.abc import Iterable
@@ -37,7 +38,7 @@ def build_root(policy: Policy, *, fresh_proc: bool) -> None:
         policy: paths and device nodes.
         fresh_proc: whether /proc can be mounted anew (needs a PID namespace too); else the host's is bound.
     """
-    readable = {path.absolute(): path.resolve() for path in policy.readable if path.exists()}
+    readable, outermost = resolved(policy.readable)
     scratch = policy.scratch.resolve()
     devices = [path for path in (*HARMLESS_DEVICES, *policy.device_nodes) if path.exists()]
 
@@ -51,7 +52,7 @@ def build_root(policy: Policy, *, fresh_proc: bool) -> None:
     # These two first, for what follows may lie below /tmp (then its mount points are made in the scratch folder).
     _bind(temporary_folder(scratch), read_only=False, at=Path("/tmp"))
     _bind(shared_memory_folder(scratch), read_only=False, at=Path("/dev/shm"))
-    for real in _outermost(readable.values()):
+    for real in outermost:
         _bind(real, read_only=True)
     for path, real in readable.items():
         _link(path, real)
@@ -70,6 +71,16 @@ def build_root(policy: Policy, *, fresh_proc: bool) -> None:
     linux.detach_mount(_OLD)
     Path(_OLD).rmdir()
     linux.mount(None, "/", None, linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY | linux.MS_NOSUID)
+
+
+@functools.lru_cache(maxsize=16)
+def resolved(readable: tuple[Path, ...]) -> tuple[dict[Path, Path], list[Path]]:
+    """Where readable paths really are, and those that lie below no other.
+
+    The same for every contestant of a fork server, which looks it up before it forks.
+    """
+    found = {path.absolute(): path.resolve() for path in readable if path.exists()}
+    return found, _outermost(found.values())
 
 
 def _outermost(folders: Iterable[Path]) -> list[Path]:

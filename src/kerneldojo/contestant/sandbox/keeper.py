@@ -31,7 +31,11 @@ from kerneldojo.contestant.sandbox.policy import Cause, Ended, Policy
 from kerneldojo.contestant.sandbox.users import HeldUid
 
 _TICK_SECONDS = 0.02
+_TICK_WHERE_HELD_SECONDS = 0.05
+"""Where the kernel holds memory and processes, only the scratch folder is looked at, and no more often than this."""
 _TICK_WITHOUT_PIDFD_SECONDS = 0.01
+_TICK_AT_REST_SECONDS = 1.0
+"""While it waits for work, which its owner says: then it runs nothing that could exceed a limit."""
 _NICENESS = -15
 
 
@@ -45,7 +49,7 @@ def keep(
         policy: its world.
         features: what to use of the host.
         events: to the owner: one `{"ready": ...}`, then one `{"ended": ...}`; or `{"fault": text}`.
-        control: requests of the owner: `kill`, `freeze`, `thaw`, `memory`; the last three are answered.
+        control: requests of the owner: `kill`, `rest`, `wake`, `freeze`, `thaw`, `memory`; the last three are answered.
     """
     code = 0
     try:
@@ -82,6 +86,7 @@ class Keeper:
         self.policy, self.control = policy, control
         features = usable(policy, features)
         self.started = time.monotonic()
+        self.is_resting = False
         self.owner_uid = os.getuid()
         self.group: Group | None = None
         make_folders(policy.scratch)
@@ -158,9 +163,12 @@ class Keeper:
             pidfd = os.pidfd_open(self.child)
             poll.register(pidfd, select.POLLIN)
         tick = _TICK_SECONDS if pidfd >= 0 else _TICK_WITHOUT_PIDFD_SECONDS
+        if pidfd >= 0 and self.group is not None and self.group.limits_memory and self.group.limits_processes:
+            tick = _TICK_WHERE_HELD_SECONDS
         cause: Cause | None = None
         while cause is None:
-            ready = {descriptor for descriptor, _ in poll.poll(tick * 1000)}
+            pause = _TICK_AT_REST_SECONDS if self.is_resting else tick
+            ready = {descriptor for descriptor, _ in poll.poll(pause * 1000)}
             if self._output in ready and not self._drain():
                 poll.unregister(self._output)
             if self.control.fileno() in ready and not self._obey():
@@ -198,6 +206,8 @@ class Keeper:
         request = self.control.recv(64)
         if request == b"memory":
             self.control.send(str(self.meters.memory_bytes()).encode())
+        elif request in (b"rest", b"wake"):
+            self.is_resting = request == b"rest"
         elif request in (b"freeze", b"thaw"):
             self._set_frozen(request == b"freeze")
             self.control.send(b"done")

@@ -139,13 +139,14 @@ def install() -> None:
     patched: Any = InterpretedFunction
     patched.run = _run
     patched.__call__ = _call
-    patched.rewrite = _rewritten
+    patched.rewrite = rewritten
 
 
-def _rewritten(self: Any) -> Callable[..., Any]:
-    found = self.__dict__.get("_kerneldojo_rewritten")
+def rewritten(kernel: Any) -> Callable[..., Any]:
+    """The function of a kernel or device function, with Triton's meanings; made once."""
+    found = kernel.__dict__.get("_kerneldojo_rewritten")
     if found is None:
-        found = self._kerneldojo_rewritten = rewrite(self.fn, STATE.semantic)
+        found = kernel._kerneldojo_rewritten = rewrite(kernel.fn, STATE.semantic)
     return found
 
 
@@ -153,7 +154,7 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
     """A device function called from a kernel."""
     if STATE.builder.grid_idx is None:
         raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
-    function = _rewritten(self)
+    function = rewritten(self)
     check_called(self.fn, function)
     return function(*args, **kwargs)
 
@@ -193,7 +194,7 @@ def _execute(launch: Launch) -> None:
     builder = STATE.builder
     if builder.grid_idx is not None:
         raise UnsupportedOnDevice("a kernel launched another kernel")
-    function = _rewritten(launch.function)
+    function = rewritten(launch.function)
     check_called(launch.function.fn, function)
     constexprs = launch.binder.constexprs
     values: dict[str, Any] = {

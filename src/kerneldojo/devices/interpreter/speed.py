@@ -19,6 +19,7 @@ from triton.runtime import interpreter as stock
 class Shape(NamedTuple):
     """What the front end derives from a shape."""
 
+    sizes: tuple[int, ...]
     of_type: Any
     """The shape of a block type: Triton's tuple of ints."""
     num_elements: int
@@ -55,6 +56,7 @@ def _shape(sizes: Any) -> Shape:
         if not key:
             raise TypeError("0d block_type is forbidden")
         found = Shape(
+            key,
             tl.tuple(list(key)),
             _core.validate_block_shape(key),
             tl.tuple([tl.constexpr(size) for size in key]),
@@ -64,7 +66,7 @@ def _shape(sizes: Any) -> Shape:
     return found
 
 
-_SCALAR = Shape((), 1, tl.tuple([]), tl.constexpr(1))
+_SCALAR = Shape((), (), 1, tl.tuple([]), tl.constexpr(1))
 
 
 def _block_type(self: Any, element_ty: Any, shape: Any) -> None:
@@ -108,6 +110,45 @@ def _broadcast(self: Any, lhs: Any, rhs: Any) -> Any:
     return (lhs, rhs) if ours is getattr(rhs.type, "derived", None) else _stock_broadcast(self, lhs, rhs)
 
 
+_stock_binary: Any = TritonSemantic.binary_op_type_checking_impl
+_INT_MIN, _INT_END = -(2**31), 2**31
+
+
+def _binary(self: Any, lhs: Any, rhs: Any, *allowed: Any, **options: Any) -> tuple[Any, Any]:
+    """Operands brought to one type and shape: the two cases of most operations at once, all others as ever.
+
+    Two tensors of one type and shape are what they are; a number beside a tensor takes the tensor's type if its kind
+    is not higher.
+    """
+    kind: Any = getattr(lhs if type(lhs) is tl.tensor else rhs, "dtype", None)
+    if kind is tl.float32 or kind is tl.int32 or kind is tl.int64:
+        if type(lhs) is type(rhs):
+            if rhs.dtype is kind and lhs.type.__dict__.get("derived") is rhs.type.__dict__.get("derived"):
+                return lhs, rhs
+        elif options.get("arithmetic_check", True) and (len(allowed) < 3 or allowed[2]):
+            if type(lhs) is tl.tensor:
+                if _fits(rhs, kind):
+                    return lhs, _like(lhs, rhs)
+            elif _fits(lhs, kind):
+                return _like(rhs, lhs), rhs
+    return _stock_binary(self, lhs, rhs, *allowed, **options)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a number takes the type `kind` of the tensor beside it, and nothing can be wrong with that."""
+    if type(value) is int:
+        return _INT_MIN <= value < _INT_END
+    return type(value) is float and kind is tl.float32
+
+
+def _like(tensor: Any, value: Any) -> Any:
+    """A number as a tensor of the same type and shape; zero has no sign, as in the stock front end."""
+    derived: Shape | None = tensor.type.__dict__.get("derived")
+    sizes = derived.sizes if derived is not None else (1,)
+    data = np.full(sizes, value or 0, numpy_dtype(tensor.dtype))
+    return tl.tensor(stock.TensorHandle(data, tensor.dtype), tensor.type)
+
+
 def install() -> None:
     """Replace the constructors and conversions that take most of the time."""
     block_type: Any = tl.block_type
@@ -118,6 +159,7 @@ def install() -> None:
     tensor.__init__ = _tensor
     semantic: Any = TritonSemantic
     semantic.broadcast_impl_value = _broadcast
+    semantic.binary_op_type_checking_impl = _binary
     _core._unwrap_if_constexpr = _unwrap
     _stock._get_np_dtype = numpy_dtype
     handle: Any = stock.TensorHandle

@@ -9,8 +9,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import nn
+from triton.runtime.interpreter import InterpretedFunction
 
-from kerneldojo.devices.interpreter.launching import silenced
+from kerneldojo.devices.interpreter.launching import rewritten, silenced
 from kerneldojo.devices.interpreter.metering import Meter
 
 
@@ -29,8 +30,17 @@ def _softmax_product(x_ptr, y_ptr, length, BLOCK: tl.constexpr):
     tl.store(y_ptr + tl.program_id(0) * length + offsets, scaled, mask=mask)
 
 
+def rewrite_library() -> None:
+    """Rewrite the functions of Triton's own library (`tl.sigmoid`, `tl.softmax`), so that no contestant has to."""
+    for module in (tl.standard, tl.random):
+        for function in list(vars(module).values()):
+            if isinstance(function, InterpretedFunction):
+                rewritten(function)
+
+
 def run() -> None:
     """Launch the kernel metered and silenced, and run a small module."""
+    rewrite_library()
     x = torch.rand(2, 16, device="cuda")
     y = torch.empty_like(x)
     launch: Any = _softmax_product

@@ -1,0 +1,252 @@
+"""`dojo bench`: play a policy over a suite, and say what it is worth in figures, a table and a page."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from kerneldojo.cli.arguments import BadUsage, Device
+from kerneldojo.cli.report import AGAINST_COMPILE, read_verdicts, show, write_all
+from kerneldojo.cli.selecting import select
+from kerneldojo.cli.streams import own_standard_output, say
+
+if TYPE_CHECKING:
+    from kerneldojo.episodes import ContextConfig, PlayConfig
+    from kerneldojo.policies import Policy
+    from kerneldojo.pool import Executor
+    from kerneldojo.rollout import AsyncJudge, RolloutConfig, RunFolder
+    from kerneldojo.schema import Episode, Evaluation, Job, Problem
+
+
+def bench_command(
+    suite: Annotated[
+        list[str],
+        typer.Option(
+            "--suite",
+            help="katas:2, graphs:validation|test|extrapolation or kernelbench:FOLDER[:LEVEL]; may be repeated.",
+        ),
+    ],
+    policy: Annotated[
+        str, typer.Option(help="teacher[:QUALITY], openai:MODEL[@URL], hf:PATH, vllm:URL[#MODEL] or replay:FILE.")
+    ],
+    out: Annotated[Path, typer.Option(help="Run folder; a run that was killed goes on.", metavar="RUN")],
+    samples: Annotated[int, typer.Option(min=1, help="Attempts at each problem.")] = 8,
+    turns: Annotated[int, typer.Option(min=1, help="Turns of an attempt.")] = 3,
+    device: Device = "auto",
+    size: Annotated[Literal["small", "full"] | None, typer.Option(help="Size of katas and graphs.")] = None,
+    subset: Annotated[str | None, typer.Option(help="Problems by number, for example 1-10,14.")] = None,
+    ids: Annotated[list[str] | None, typer.Option("--ids", help="A problem by name; may be repeated.")] = None,
+    protocol: Annotated[
+        Literal["quick", "standard", "strict"], typer.Option(help="How thoroughly to judge.")
+    ] = "standard",
+    precision: Annotated[
+        Literal["tf32", "ieee"], typer.Option(help="Class of arithmetic that float32 problems allow.")
+    ] = "tf32",
+    language: Annotated[Literal["triton", "cuda"], typer.Option(help="What kernels are to be written in.")] = "triton",
+    baseline: Annotated[Literal["eager", "compile"], typer.Option(help="What prompts and verdicts compare with.")] = (
+        "eager"
+    ),
+    also_compile: Annotated[
+        bool, typer.Option("--also-compile", help="Judge what passed against torch.compile too, and report both.")
+    ] = False,
+    context: Annotated[
+        Literal["everything", "summaries", "best"], typer.Option(help="What of earlier turns is in the prompt.")
+    ] = "everything",
+    max_prompt_tokens: Annotated[int | None, typer.Option(min=1, help="Hard limit of a prompt.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer.")] = 8192,
+    temperature: Annotated[float, typer.Option(min=0.0, help="Of the policy's sampling.")] = 1.0,
+    top_p: Annotated[float, typer.Option(min=0.01, max=1.0, help="Share of the probability sampled from.")] = 1.0,
+    concurrency: Annotated[int, typer.Option(min=1, help="Episodes under way at once.")] = 512,
+    seed: Annotated[int, typer.Option(help="Of the run, and of the bootstrap.")] = 0,
+    url: Annotated[str | None, typer.Option(help="Judge at this service instead of on this machine.")] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="Candidates judged at once on this machine.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder in which verdicts are kept for other runs.")] = None,
+    at_least: Annotated[bool, typer.Option("--at-least", help="fast_p asks for at least p, not more than p.")] = False,
+    credited: Annotated[
+        bool, typer.Option("--credited", help="A measured speedup whose interval contains 1 counts as 1.")
+    ] = False,
+) -> None:
+    """Play a policy over a suite, write the run folder, its figures and its page, and print the table.
+
+    Exit code 3 if faults of ours ended episodes; starting the same command again goes on with them.
+    """
+    from kerneldojo.report import MetricsConfig
+
+    problems = _problems(suite, size, device, subset, ids or [])
+    with own_standard_output() as output:
+        play = _play_config(
+            language=language,
+            device=device,
+            num_turns=turns,
+            context=_context(context),
+            max_prompt_tokens=max_prompt_tokens,
+            max_answer_tokens=max_tokens,
+            protocol=protocol,
+            baseline=baseline,
+            precision=precision,
+        )
+        rollout = {"temperature": temperature, "top_p": top_p, "max_concurrent": concurrency}
+        executor = _open_executor(url, device, slots, cache)
+        try:
+            run = Run(problems, play, rollout, samples, seed, out, also_compile=also_compile)
+            episodes = run.play(policy, executor)
+        finally:
+            executor.close(drain=False)
+        metrics = write_all(out, episodes, MetricsConfig(strictly=not at_least, credited=credited, seed=seed))
+        show(out, metrics, output)
+    faults = sum(episode.finish in ("fault", "cancelled") for episode in episodes)
+    if faults:
+        say(f"{faults} episodes were ended by faults of ours; start the same command again to go on with them")
+    raise typer.Exit(3 if faults else 0)
+
+
+class Run:
+    """One benchmark from its arguments to its episodes."""
+
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        play: PlayConfig,
+        rollout: dict[str, Any],
+        num_samples: int,
+        seed: int,
+        out: Path,
+        *,
+        also_compile: bool,
+    ) -> None:
+        """Name what is to be played; nothing is opened yet."""
+        self.problems, self.config, self.out = problems, play, out
+        self.rollout, self.num_samples, self.seed, self.also_compile = rollout, num_samples, seed, also_compile
+
+    def play(self, policy: str, executor: Executor) -> list[Episode]:
+        """Play what is missing of the run; all its episodes.
+
+        Raises:
+            BadUsage: the policy, the folder or the device cannot be used as asked for.
+        """
+        from kerneldojo.policies.registry import open_policy
+        from kerneldojo.rollout import RolloutConfig, RunError, RunFolder, from_executor
+
+        try:
+            opened = open_policy(policy)
+            rollout = RolloutConfig(**self.rollout)
+            return asyncio.run(self._play(opened, from_executor(executor), RunFolder(self.out), rollout))
+        except (RunError, ValueError, ConnectionError) as error:
+            raise BadUsage(str(error)) from error
+
+    async def _play(
+        self, policy: Policy, judge: AsyncJudge, folder: RunFolder, rollout: RolloutConfig
+    ) -> list[Episode]:
+        from kerneldojo.rollout import play
+
+        try:
+            episodes = await play(
+                self.problems,
+                policy,
+                judge,
+                self.config,
+                num_samples=self.num_samples,
+                seed=self.seed,
+                folder=folder,
+                rollout=rollout,
+            )
+        finally:
+            await policy.close()
+        if self.also_compile and self.config.baseline != "compile":
+            await judge_against_compile(episodes, judge, self.out / AGAINST_COMPILE)
+        return episodes
+
+
+async def judge_against_compile(episodes: Sequence[Episode], judge: AsyncJudge, path: Path) -> None:
+    """Judge each distinct answer that passed once more, against torch.compile; verdicts are appended as they come."""
+    from kerneldojo.episodes import job_for
+
+    known = set(read_verdicts(path))
+    jobs: dict[tuple[str, str], Job] = {}
+    for episode in episodes:
+        for turn in episode.turns:
+            job = job_for(episode, turn.answer) if turn.is_correct else None
+            if job is not None and (job.problem.hash, job.candidate.hash) not in known:
+                jobs[job.problem.hash, job.candidate.hash] = job.model_copy(update={"baseline": "compile"})
+    _drop_unfinished_line(path)
+    with path.open("ab") as file:
+
+        async def one(key: tuple[str, str], verdict: Coroutine[Any, Any, Evaluation]) -> None:
+            found = await verdict
+            if not found.status.is_about_candidate:
+                return  # Ours or the device's: not on record, so that a later run asks again.
+            found = found.model_copy(update={"problem_hash": key[0], "candidate_hash": key[1]})
+            file.write(found.model_dump_json(round_trip=True).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+        async def asked(job: Job) -> Evaluation:
+            return await judge(job)
+
+        async with asyncio.TaskGroup() as group:
+            for key, job in jobs.items():
+                group.create_task(one(key, asked(job)))
+
+
+def _drop_unfinished_line(path: Path) -> None:
+    """Cut what a killed process left of a line, so that the next one starts on its own."""
+    if path.exists():
+        data = path.read_bytes()
+        whole = data.rpartition(b"\n")[0]
+        if not data.endswith(b"\n") and data:
+            os.truncate(path, len(whole) + 1 if whole else 0)
+
+
+def _problems(
+    suite: list[str], size: Literal["small", "full"] | None, device: str, subset: str | None, ids: Sequence[str]
+) -> list[Problem]:
+    from kerneldojo.problems.source import ProblemError
+    from kerneldojo.problems.suite import load_suite
+
+    chosen = size or ("small" if device == "cpu" or device.startswith("model:") else "full")
+    try:
+        return select(load_suite(suite, chosen), subset, ids)
+    except ProblemError as error:
+        raise BadUsage(str(error)) from error
+
+
+def _context(name: str) -> ContextConfig:
+    from kerneldojo.episodes import Best, Everything, Summaries
+
+    return {"everything": Everything, "summaries": Summaries, "best": Best}[name]()
+
+
+def _play_config(**settings: Any) -> PlayConfig:
+    from pydantic import ValidationError
+
+    from kerneldojo.episodes import PlayConfig
+
+    try:
+        return PlayConfig(**settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadUsage(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from error
+
+
+def _open_executor(url: str | None, device: str, slots: int | None, cache: Path | None) -> Executor:
+    if url is not None:
+        from kerneldojo.client import ClientError, ClientExecutor
+
+        try:
+            return ClientExecutor(url)
+        except ClientError as error:
+            raise BadUsage(f"{url}: {error}") from error
+    from kerneldojo.cli.arguments import require_judge
+
+    require_judge()
+    from kerneldojo.pool import PoolConfig, open_pool
+
+    try:
+        return open_pool("local", [device], num_slots=slots, config=PoolConfig(cache_folder=cache))
+    except (ValueError, RuntimeError) as error:
+        raise BadUsage(str(error)) from error

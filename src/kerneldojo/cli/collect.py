@@ -1,0 +1,96 @@
+"""`dojo collect POLICY`: play episodes with any policy and record them with their verdicts, to learn from."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from kerneldojo.cli.arguments import BadUsage, Device
+from kerneldojo.cli.streams import say
+
+
+def collect_command(
+    policy: Annotated[
+        str, typer.Argument(help="teacher[:QUALITY], openai:MODEL[@URL], hf:PATH, vllm:URL[#MODEL] or replay:FILE.")
+    ],
+    suite: Annotated[
+        list[str], typer.Option("--suite", help="Problems, for example graphs:train:500 or katas:1; may be repeated.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Run folder; a run that was killed goes on.")],
+    device: Device = "auto",
+    samples: Annotated[int, typer.Option(min=1, help="Episodes a problem.")] = 1,
+    turns: Annotated[int, typer.Option(min=1, help="Turns an episode.")] = 1,
+    style: Annotated[Literal["full", "compact"], typer.Option(help="Prompt: full, or compact for small models.")] = (
+        "full"
+    ),
+    size: Annotated[Literal["small", "full"] | None, typer.Option(help="Size of katas and graphs.")] = None,
+    protocol: Annotated[Literal["quick", "standard", "strict"], typer.Option(help="How thoroughly to judge.")] = (
+        "standard"
+    ),
+    temperature: Annotated[float, typer.Option(min=0.0, help="Of the policy's sampling.")] = 1.0,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer.")] = 8192,
+    seed: Annotated[int, typer.Option(help="Of the whole collection.")] = 0,
+    service: Annotated[str | None, typer.Option(help="Judge at this address instead of on this machine.")] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="Candidates judged at once on this machine.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder in which verdicts are kept for other runs.")] = None,
+) -> None:
+    """Play episodes with POLICY over the suites and write a run folder.
+
+    Nothing is filtered here: `dojo train sft` chooses by verdict, so that one collection serves several mixtures.
+    """
+    from kerneldojo.episodes import PlayConfig
+    from kerneldojo.policies.registry import open_policy
+    from kerneldojo.problems.source import ProblemError
+    from kerneldojo.problems.suite import load_suite
+    from kerneldojo.rollout import RunError, RunFolder
+    from kerneldojo.schema import Status
+
+    play = PlayConfig(
+        device=device, style=style, num_turns=turns, protocol=protocol, max_answer_tokens=max_tokens, ask_plan=True
+    )
+    small = size or ("small" if device == "cpu" or device.startswith("model:") else "full")
+    try:
+        problems = load_suite(suite, small)
+        executor = _executor(service, device, slots, cache)
+        try:
+            asked = open_policy(policy)
+            settings: dict[str, Any] = {"num_samples": samples, "seed": seed, "folder": RunFolder(output)}
+            episodes = asyncio.run(_play(problems, asked, executor, play, temperature, settings))
+        finally:
+            executor.close(drain=False)
+    except (ProblemError, RunError, ValueError) as error:
+        raise BadUsage(str(error)) from error
+    turns_played = [turn for episode in episodes for turn in episode.turns]
+    counts: dict[str, int] = {}
+    for turn in turns_played:
+        name = "not parsed" if turn.evaluation is None else str(Status(turn.evaluation.status))
+        counts[name] = counts.get(name, 0) + 1
+    told = ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
+    say(f"{len(episodes)} episodes, {len(turns_played)} turns in {output}: {told}")
+
+
+async def _play(
+    problems: Any, policy: Any, executor: Any, play: Any, temperature: float, settings: dict[str, Any]
+) -> Any:
+    from kerneldojo.rollout import from_executor
+    from kerneldojo.rollout import play as play_all
+    from kerneldojo.rollout.play import RolloutConfig
+
+    try:
+        rollout = RolloutConfig(temperature=temperature)
+        return await play_all(problems, policy, from_executor(executor), play, rollout=rollout, **settings)
+    finally:
+        await policy.close()
+
+
+def _executor(service: str | None, device: str, slots: int | None, cache: Path | None) -> Any:
+    if service is not None:
+        from kerneldojo.client import ClientExecutor
+
+        return ClientExecutor(service)
+    from kerneldojo.pool import PoolConfig, open_pool
+
+    return open_pool("local", [device], num_slots=slots, config=PoolConfig(cache_folder=cache))

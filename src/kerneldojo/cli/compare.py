@@ -1,0 +1,43 @@
+"""`dojo compare RUN_A RUN_B`: is B better than A, on which problems, and how sure is that?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kerneldojo.cli.arguments import AsJson, BadUsage
+from kerneldojo.cli.report import read_run
+from kerneldojo.cli.streams import console_for, own_standard_output, print_json
+
+
+def compare_command(
+    a: Annotated[Path, typer.Argument(metavar="RUN_A", help="A run folder.")],
+    b: Annotated[Path, typer.Argument(metavar="RUN_B", help="Another, over the same problems.")],
+    out: Annotated[Path | None, typer.Option(help="Also write an HTML page here.", metavar="FILE.html")] = None,
+    at_least: Annotated[bool, typer.Option("--at-least", help="fast_p asks for at least p, not more than p.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two runs problem by problem, with a paired bootstrap over the problems that both have."""
+    from kerneldojo.report import MetricsConfig, NotComparable, compare, write_comparison
+
+    config = MetricsConfig(strictly=not at_least, seed=seed)
+    with own_standard_output() as output:
+        try:
+            found = compare(read_run(a), read_run(b), names=(str(a), str(b)), config=config)
+            if out is not None:
+                write_comparison(out, found)
+        except NotComparable as error:
+            raise BadUsage(str(error)) from error
+        except OSError as error:
+            raise BadUsage(f"cannot write {out}: {error.strerror}") from error
+        if as_json:
+            print_json(found, output)
+            return
+        from kerneldojo.cli.bench_panel import comparison_panel
+
+        console_for(output).print(comparison_panel(found))
+        if out is not None:
+            console_for(output).print(f"page: {out}", soft_wrap=True)

@@ -1,0 +1,196 @@
+"""`dojo optimize MODEL.py`: one module in, one faster kernel out, with the proof beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from kerneldojo.cli.arguments import AsJson, BadUsage, Device, read_source, require_judge, seconds
+from kerneldojo.cli.streams import console_for, own_standard_output, print_json, say
+from kerneldojo.cli.text import harmless, one_line, ratio
+from kerneldojo.schema import Problem
+
+if TYPE_CHECKING:
+    from kerneldojo.search import Found, Winner
+    from kerneldojo.search.proof import Proof
+    from kerneldojo.search.tree import Node
+
+
+def optimize_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.py", help="Defines Model, get_inputs, get_init_inputs.")],
+    policy: Annotated[
+        str, typer.Option(help="Who writes: teacher, openai:MODEL[@URL], hf:PATH, vllm:URL or replay:FILE.")
+    ] = "teacher:tuned",
+    out: Annotated[
+        Path | None, typer.Option(help="Where the kernel goes; its proof is written beside it.", metavar="FILE.py")
+    ] = None,
+    strategy: Annotated[
+        str, typer.Option(help="best-first, serial, parallel, sequential, or MxN chains as in 4x8.")
+    ] = "best-first",
+    calls: Annotated[int | None, typer.Option(help="Answers to ask for.", min=1)] = 32,
+    verdicts: Annotated[int | None, typer.Option(help="Answers to judge.", min=1)] = None,
+    tokens: Annotated[int | None, typer.Option(help="Tokens to generate.", min=1)] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option("--seconds", help="Wall time.", callback=seconds, metavar="SECONDS")
+    ] = None,
+    device: Device = "auto",
+    language: Annotated[Literal["triton", "cuda"], typer.Option(help="What to write kernels in.")] = "triton",
+    baseline: Annotated[Literal["eager", "compile"], typer.Option(help="What the speedup is against.")] = "eager",
+    protocol: Annotated[
+        Literal["quick", "standard", "strict"], typer.Option(help="Of the verdicts during the search.")
+    ] = "standard",
+    temperature: Annotated[float, typer.Option(help="Of the policy's sampling.", min=0)] = 1.0,
+    at_once: Annotated[int, typer.Option(help="Answers under way at most.", min=1)] = 8,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Search for one faster kernel, and write the best that passes twice, with its proof.
+
+    The kernel is chosen by one verdict and its figure comes from another one, with fresh seeds and the strict
+    protocol. Exit code 0 if a kernel was written, 1 if none was faster, 2 for bad usage, 3 for a fault of ours.
+    """
+    require_judge()
+    target = out or model.with_name(f"{model.stem}_optimized.py")
+    problem = Problem(name=model.stem, source=read_source(model))
+    limits = {"calls": calls, "verdicts": verdicts, "tokens": tokens, "seconds": max_seconds}
+    rules = {"device": device, "language": language, "baseline": baseline, "protocol": protocol}
+    with own_standard_output() as output:
+        try:
+            found, winner = asyncio.run(_search(problem, policy, strategy, limits, rules, temperature, at_once, seed))
+        except ValueError as error:
+            raise BadUsage(one_line(str(error))) from error
+        if found.fault:
+            say(one_line(found.fault))
+        proof = _proof(found, winner)
+        if proof is None:
+            say(_why_nothing(found, winner))
+            raise typer.Exit(3 if found.fault else 1)
+        beside = _write(proof, target)
+        if as_json:
+            print_json(proof, output)
+        else:
+            _show(console_for(output), proof, target, beside)
+
+
+async def _search(
+    problem: Problem,
+    policy_name: str,
+    strategy_name: str,
+    limits: dict[str, Any],
+    rules: dict[str, Any],
+    temperature: float,
+    at_once: int,
+    seed: int,
+) -> tuple[Found, Winner]:
+    from kerneldojo.episodes import PlayConfig
+    from kerneldojo.policies.registry import open_policy
+    from kerneldojo.pool import open_pool
+    from kerneldojo.problems import check_source
+    from kerneldojo.rollout.judges import from_executor
+    from kerneldojo.search import Budget, choose, parse_strategy, search
+
+    check_source(problem.source)
+    strategy, budget, config = parse_strategy(strategy_name), Budget(**limits), PlayConfig(**rules)
+    policy = open_policy(policy_name)
+    executor = open_pool("local", devices=[rules["device"]])
+    try:
+        judge = from_executor(executor)
+        with _Display(budget.calls) as display:
+            found = await search(
+                problem,
+                policy,
+                judge,
+                strategy,
+                budget,
+                config,
+                seed=seed,
+                temperature=temperature,
+                num_at_once=at_once,
+                on_answer=display.update,
+            )
+            display.tell("judging the best again, with fresh seeds")
+            return found, await choose(found, judge)
+    finally:
+        await policy.close()
+        await asyncio.to_thread(executor.close, drain=False)
+
+
+class _Display:
+    """A bar on standard error: answers so far, and the best of them by its first verdict."""
+
+    def __init__(self, calls: int | None) -> None:
+        self._progress = Progress(
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._progress.add_task("searching", total=calls)
+
+    def __enter__(self) -> _Display:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def update(self, found: Found, node: Node) -> None:
+        best = found.tree.best()
+        last = node.evaluation.status.value if node.evaluation else "no code"
+        text = f"best {ratio(best.speedup)} (unconfirmed)" if best and best.speedup else "nothing passed yet"
+        self._progress.update(self._task, advance=1, description=f"{text}; last: {last}")
+
+    def tell(self, text: str) -> None:
+        self._progress.update(self._task, description=text)
+
+
+def _proof(found: Found, winner: Winner) -> Proof | None:
+    """The proof, unless nothing passed twice or what did is no faster than the reference."""
+    from kerneldojo.search.proof import proof_of
+
+    if winner.speedup is None:
+        return None
+    timed = winner.second is not None and winner.second.speedup is not None
+    return proof_of(found, winner) if winner.speedup > 1 or not timed else None
+
+
+def _why_nothing(found: Found, winner: Winner) -> str:
+    if winner.speedup is not None:
+        return f"nothing was written: the best of {len(found.tree)} answers reaches {ratio(winner.speedup)}, no gain"
+    if winner.finalists:
+        return f"nothing was written: none of {len(winner.finalists)} answers that passed once passed again"
+    counts: dict[str, int] = {}
+    for node in found.tree:
+        name = node.evaluation.status.value if node.evaluation else "no code"
+        counts[name] = counts.get(name, 0) + 1
+    told = ", ".join(f"{number} {name}" for name, number in sorted(counts.items(), key=lambda item: -item[1]))
+    return f"nothing was written: of {len(found.tree)} answers none passed ({told or 'none came'})"
+
+
+def _write(proof: Proof, target: Path) -> Path:
+    from kerneldojo.search.proof import write
+
+    try:
+        return write(proof, target)
+    except OSError as error:
+        raise BadUsage(f"cannot write {target}: {error.strerror or error}") from error
+
+
+def _show(console: Console, proof: Proof, target: Path, beside: Path) -> None:
+    from kerneldojo.cli.panel import panel
+
+    console.print(panel(proof.second, title=f"{harmless(target.name)} for {harmless(proof.problem.name)}"))
+    spent = proof.spent
+    timed = f"{ratio(proof.speedup)}, measured again after the choice" if proof.second.speedup else "right, not timed"
+    console.print(
+        f"{timed}; {spent.calls} answers by {harmless(proof.policy)} ({proof.strategy}), the winner was number "
+        f"{proof.found_after_calls}; {spent.seconds:.0f} s."
+    )
+    console.print(f"kernel: {target}\nproof:  {beside}")

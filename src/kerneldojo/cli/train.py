@@ -1,0 +1,112 @@
+"""`dojo train sft CONFIG.toml` and `dojo train rl CONFIG.toml`: train a policy, as a file says.
+
+On several GPUs of one machine: `torchrun --nproc-per-node N -m kerneldojo.cli train rl CONFIG.toml`.
+Ctrl-C saves a checkpoint and stops; `--resume` goes on from the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kerneldojo.cli.arguments import BadUsage
+from kerneldojo.cli.streams import say
+
+if TYPE_CHECKING:
+    from kerneldojo.pool import Executor
+    from kerneldojo.training.config import RLConfig
+    from kerneldojo.training.parallel import Ranks
+    from kerneldojo.training.runs import Outcome
+
+commands = typer.Typer(help="Train a policy: first on verified answers, then on the judge's rewards.")
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="What to do; see recipes/.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one key, for example --set steps=5.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in the output folder.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show nothing; metrics.jsonl has it all.")]
+
+
+@commands.command("sft")
+def sft_command(config: ConfigFile, overrides: Overrides = None, resume: Resume = False, quiet: Quiet = False) -> None:
+    """Imitate collected answers that the judge passed (or a mixture of others)."""
+    with _training_errors():
+        from kerneldojo.training.config import SFTConfig
+        from kerneldojo.training.settings import load_config
+        from kerneldojo.training.sft import train_sft
+
+        told = load_config(SFTConfig, config, overrides or [])
+        with _ranks(told.device) as ranks:
+            outcome = train_sft(told, ranks, resume=resume, show=not quiet)
+    _end(outcome, told.output)
+
+
+@commands.command("rl")
+def rl_command(config: ConfigFile, overrides: Overrides = None, resume: Resume = False, quiet: Quiet = False) -> None:
+    """Learn from the judge's rewards."""
+    with _training_errors():
+        from kerneldojo.training.config import RLConfig
+        from kerneldojo.training.rl import train_rl
+        from kerneldojo.training.settings import load_config
+
+        told = load_config(RLConfig, config, overrides or [])
+        with _ranks(told.device) as ranks, _executor(told, is_first=ranks.is_first) as executor:
+            outcome = train_rl(told, executor, ranks, resume=resume, show=not quiet)
+    _end(outcome, told.output)
+
+
+def _end(outcome: Outcome, output: Path) -> None:
+    say(f"{outcome.reason} after {outcome.steps} steps: {output}")
+    raise typer.Exit(0 if outcome.is_good else 3)
+
+
+@contextmanager
+def _training_errors() -> Generator[None]:
+    """Turn what a user can mend into one line.
+
+    Raises:
+        BadUsage: with that line.
+    """
+    for package in ("torch", "transformers", "tokenizers", "safetensors"):
+        if find_spec(package) is None:
+            raise BadUsage(f"training needs {package}, which is not installed: install kerneldojo[train]")
+    from kerneldojo.training.settings import ConfigError
+
+    try:
+        yield
+    except ConfigError as error:
+        raise BadUsage(str(error)) from error
+    except OSError as error:  # a model that is not there, a disk that cannot be written
+        raise BadUsage(str(error)) from error
+
+
+@contextmanager
+def _ranks(device: str) -> Generator[Ranks]:
+    from kerneldojo.training.parallel import end_ranks, start_ranks
+
+    ranks = start_ranks(device)
+    try:
+        yield ranks
+    finally:
+        end_ranks(ranks)
+
+
+@contextmanager
+def _executor(config: RLConfig, *, is_first: bool) -> Generator[Executor]:
+    """The judge, started before any model is loaded: its processes must not be forks of a trainer."""
+    from kerneldojo.training.judges import open_executor
+
+    try:
+        executor = open_executor(config, is_first=is_first)
+    except ValueError as error:
+        raise BadUsage(str(error)) from error
+    try:
+        yield executor
+    finally:
+        executor.close(drain=False)

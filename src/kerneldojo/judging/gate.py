@@ -1,0 +1,220 @@
+"""Who may use a device when: several verdicts at once, and windows in which one has it to itself.
+
+Most of a verdict (starting processes, audit, build, correctness) does no harm to its like. What takes time does: so it
+happens in a *window*. When one opens, the judge's threads of all other verdicts stop at their next command, their
+processes are frozen wherever they are, and a canary (a short fixed kernel, timed against its idle baseline) shows
+before and after that nothing else used the device. Time that a verdict spends frozen or waiting at the gate is not
+counted against its candidate.
+
+A guest is in one of three states. *Busy*: its thread may use the device itself (it compares outputs, say). *In a
+command*: its thread only waits for one of its processes. *Held*: it waits at the gate. A window opens once no other
+guest is busy; then nobody but its owner touches the leashes of the others' sessions, so it may freeze them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from kerneldojo.contestant.wire import WireError
+from kerneldojo.judging.ends import Infrastructure
+
+NUM_CANARIES = 3
+NUM_LEARNED = 15
+SLOWEST_CANARY = 1.15
+"""A canary is dirty if its best time is this many times the idle baseline: something else used the device."""
+
+
+class Freezable(Protocol):
+    """A process that can be stopped; `judging.processes.Session` is one."""
+
+    ended: Any
+
+    def freeze(self, timeout: float = 5.0) -> None:
+        """Stop it."""
+        ...
+
+    def thaw(self, timeout: float = 5.0) -> None:
+        """Let it go on."""
+        ...
+
+
+class Budget(Protocol):
+    """What has a deadline; `judging.hosted.Hosted` is one."""
+
+    def extend(self, seconds: float) -> None:
+        """Move its deadline."""
+        ...
+
+
+class Canary:
+    """Tells whether a device is idle by how long a fixed short kernel takes.
+
+    Args:
+        sing: runs the kernel and returns its duration, in any unit.
+    """
+
+    def __init__(self, sing: Callable[[], float]) -> None:
+        self._sing = sing
+        self.baseline: float | None = None
+
+    def learn(self) -> None:
+        """Take the idle baseline; the device must be idle now."""
+        self.baseline = statistics.median(self._sing() for _ in range(NUM_LEARNED))
+
+    def is_clean(self) -> bool:
+        """Whether the device is idle. A baseline that was taken too slow is corrected downwards."""
+        if self.baseline is None:
+            self.learn()
+        assert self.baseline is not None
+        best = min(self._sing() for _ in range(NUM_CANARIES))
+        is_clean = best <= SLOWEST_CANARY * self.baseline
+        self.baseline = min(self.baseline, max(best, self.baseline / SLOWEST_CANARY))
+        return is_clean
+
+
+class Gate:
+    """One device's gate.
+
+    Args:
+        capacity: verdicts at once. With 1 it is a lock, and windows cost nothing.
+    """
+
+    def __init__(self, capacity: int = 1) -> None:
+        if capacity < 1:
+            raise ValueError(f"a gate lets at least one verdict in, not {capacity}")
+        self.capacity = capacity
+        self._changed = threading.Condition()
+        self._guests: list[Guest] = []
+        self._entrance = deque[object]()
+        self._windows = deque[Guest]()
+        self._owner: Guest | None = None
+
+    @contextmanager
+    def admit(self) -> Generator[Guest]:
+        """Let one verdict in, in order of arrival, once there is room."""
+        guest, ticket = Guest(self), object()
+        with self._changed:
+            self._entrance.append(ticket)
+            try:
+                self._changed.wait_for(
+                    lambda: self._entrance[0] is ticket and len(self._guests) < self.capacity and not self._owner
+                )
+                self._guests.append(guest)
+            finally:
+                self._entrance.remove(ticket)
+                self._changed.notify_all()
+        try:
+            yield guest
+        finally:
+            guest.return_from_command()
+            with self._changed:
+                self._guests.remove(guest)
+                self._changed.notify_all()
+
+    def open_for(self, guest: Guest) -> list[Freezable]:
+        """Open a window: wait for its turn, hold and freeze the others; returns what was frozen."""
+        with self._changed:
+            self._windows.append(guest)
+            guest.is_busy = False
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._owner is None and self._windows[0] is guest)
+            self._windows.popleft()
+            self._owner = guest
+            guest.is_busy = True
+            others = [other for other in self._guests if other is not guest]
+            self._changed.wait_for(lambda: not any(other.is_busy for other in others))
+        frozen: list[Freezable] = []
+        for session in [session for other in others for session in other.sessions if session.ended is None]:
+            with contextlib.suppress(WireError, Infrastructure):  # It ended just now: its own verdict will see it.
+                session.freeze()
+                frozen.append(session)
+        return frozen
+
+    def close_window(self, frozen: list[Freezable]) -> None:
+        """Let the others go on."""
+        for session in frozen:
+            with contextlib.suppress(WireError, Infrastructure):
+                session.thaw()
+        with self._changed:
+            self._owner = None
+            self._changed.notify_all()
+
+    def is_held(self, guest: Guest) -> bool:
+        """Whether another verdict's window is open."""
+        return self._owner is not None and self._owner is not guest
+
+    def set_busy(self, guest: Guest, is_busy: bool) -> float:
+        """A guest enters a command, or comes back from one: then it waits while it is held. Returns seconds waited."""
+        started = time.monotonic()
+        with self._changed:
+            if is_busy and not guest.is_busy:
+                self._changed.wait_for(lambda: not self.is_held(guest))
+            guest.is_busy = is_busy
+            self._changed.notify_all()
+        return time.monotonic() - started
+
+
+class Guest:
+    """One verdict under way, at the gate. Belongs to one thread."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self.sessions: list[Freezable] = []
+        """Its processes; frozen while another has a window."""
+        self.budgets: list[Budget] = []
+        """What gets back the time that it was held."""
+        self.is_busy = True
+
+    @contextmanager
+    def window(self) -> Generator[None]:
+        """Have the device alone. Not to be nested."""
+        if self._gate.capacity == 1:
+            yield
+            return
+        started = time.monotonic()
+        frozen = self._gate.open_for(self)
+        self._give_back(time.monotonic() - started)
+        try:
+            yield
+        finally:
+            self._gate.close_window(frozen)
+
+    def wait(self, is_answered: Callable[[float], bool], timeout: float) -> float:
+        """Wait for one of its processes, held or not; the time it was held is not counted.
+
+        Args:
+            is_answered: waits up to that many seconds and says whether an answer is there.
+            timeout: seconds.
+
+        Returns:
+            Seconds that are left; 0 if there is no answer in time.
+        """
+        self._gate.set_busy(self, False)
+        remaining, held = timeout, 0.0
+        answered = False
+        while not answered and remaining > 0:
+            before, was_held = time.monotonic(), self._gate.is_held(self)
+            answered = is_answered(min(0.05, remaining))
+            spent = time.monotonic() - before
+            if was_held and self._gate.is_held(self):
+                held += spent
+            else:
+                remaining -= spent
+        held += self._gate.set_busy(self, True)
+        self._give_back(held)
+        return max(remaining, 0.0)
+
+    def return_from_command(self) -> None:
+        """Be busy again, whatever ended the command."""
+        self._give_back(self._gate.set_busy(self, True))
+
+    def _give_back(self, seconds: float) -> None:
+        for budget in self.budgets:
+            budget.extend(seconds)

@@ -1,0 +1,83 @@
+"""Reference times, measured once and checked again: the same problem's reference need not be timed sharply each time.
+
+The trade. A speedup is honest if both times were taken under the same conditions. Taking the reference's from an
+earlier verdict gives up the same minute, and gains steadiness (all candidates of a problem are held against one figure)
+and time (windows go on only until the candidate's figure is sharp). What keeps it honest: the reference still runs in
+every round, since its outputs are what timed outputs are compared with, so that a rough time of it comes for nothing.
+If that disagrees with the kept figure by more than both intervals, the device has drifted: the kept figure is thrown
+away and this verdict stands on its own measurement. A kept figure also lapses by age and by number of uses.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+
+MOST_USES = 50
+LONGEST_SECONDS = 600.0
+MOST_KEPT = 512
+
+
+@dataclass
+class _Kept:
+    per_call_us: float
+    interval_us: tuple[float, float]
+    taken: float
+    num_uses: int = 0
+
+
+class ReferenceTimes:
+    """Figures by key (problem hash, baseline, class of arithmetic); one of these a device. Thread-safe.
+
+    Args:
+        most_uses: verdicts that one figure serves.
+        longest_seconds: how long it serves at most.
+    """
+
+    def __init__(self, most_uses: int = MOST_USES, longest_seconds: float = LONGEST_SECONDS) -> None:
+        self._most_uses, self._longest_seconds = most_uses, longest_seconds
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def has(self, key: str) -> bool:
+        """Whether a figure is kept that may still be used; if so, this verdict's need not be sharp."""
+        with self._lock:
+            return self._fresh(key) is not None
+
+    def settle(
+        self, key: str, per_call_us: float, interval_us: tuple[float, float]
+    ) -> tuple[float, tuple[float, float]]:
+        """The figure to use, given what was measured just now, with its 95 % interval; both in microseconds a call."""
+        with self._lock:
+            kept = self._fresh(key)
+            if kept is not None and _overlap(kept.interval_us, interval_us):
+                kept.num_uses += 1
+                if _width(interval_us) < _width(kept.interval_us):  # Sharper than what was kept.
+                    kept.per_call_us, kept.interval_us = per_call_us, interval_us
+                return kept.per_call_us, kept.interval_us
+            drifted = kept is not None
+            self._kept.pop(key, None)
+            if not drifted:  # After a drift this one was not measured sharply: the next verdict does that.
+                self._kept[key] = _Kept(per_call_us, interval_us, time.monotonic())
+                while len(self._kept) > MOST_KEPT:
+                    self._kept.popitem(last=False)
+            return per_call_us, interval_us
+
+    def _fresh(self, key: str) -> _Kept | None:
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        if kept.num_uses >= self._most_uses or time.monotonic() - kept.taken > self._longest_seconds:
+            del self._kept[key]
+            return None
+        return kept
+
+
+def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one[0] <= other[1] and other[0] <= one[1]
+
+
+def _width(interval: tuple[float, float]) -> float:
+    return interval[1] - interval[0]

@@ -1,0 +1,140 @@
+"""A candidate's kernels, compiled for a GPU that need not be there, in a contestant of their own.
+
+Compiling takes most of a hundred milliseconds, so its outcome is remembered. What a compiling contestant answers is a
+claim of the code that it hosts; therefore it is remembered for that very source and those very signatures, where the
+claim would be the same, and for nothing else: no candidate can speak for another.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from typing import Any, Protocol
+
+from kerneldojo.devices import Device
+from kerneldojo.devices.specs import gpu
+from kerneldojo.judging import protocol as settings
+from kerneldojo.judging.contestant import Contestant
+from kerneldojo.judging.ends import HostedEnd
+from kerneldojo.judging.ruling import Ruling, of_candidate
+from kerneldojo.judging.stock import Endings
+from kerneldojo.schema import Candidate, Status, content_hash
+
+MAX_CANDIDATES = 512
+"""Candidates whose compiled kernels are remembered, the last ones."""
+MAX_SIGNATURES = 8
+"""Sets of signatures remembered of one candidate: problems and sizes that it was judged on."""
+
+Compiled = list[dict[str, Any]]
+
+
+class Compilations:
+    """What compiled without an error, by candidate and target, then by signatures."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, OrderedDict[str, Compiled]] = OrderedDict()
+
+    def knows(self, candidate: str) -> bool:
+        """Whether anything of a candidate is remembered, so that a process for it is better not begun early."""
+        with self._lock:
+            return candidate in self._known
+
+    def get(self, candidate: str, signatures: str) -> Compiled | None:
+        """What came of these signatures of this candidate."""
+        with self._lock:
+            return self._known.get(candidate, OrderedDict()).get(signatures)
+
+    def put(self, candidate: str, signatures: str, compiled: Compiled) -> None:
+        """Remember."""
+        with self._lock:
+            mine = self._known.setdefault(candidate, OrderedDict())
+            mine[signatures] = compiled
+            self._known.move_to_end(candidate)
+            while len(mine) > MAX_SIGNATURES:
+                mine.popitem(last=False)
+            while len(self._known) > MAX_CANDIDATES:
+                self._known.popitem(last=False)
+
+
+class Bench(Protocol):
+    """Where compiling contestants come from."""
+
+    @property
+    def endings(self) -> Endings:
+        """Who waits for their end."""
+        ...
+
+    def compiler(self, candidate: Candidate, protocol: settings.Protocol, model: str) -> Contestant:
+        """A fresh one."""
+        ...
+
+
+class TargetBuild:
+    """Compiles a candidate's kernels under the signatures that the interpreter has shown, while rounds go on."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        compilations: Compilations,
+        candidate: Candidate,
+        protocol: settings.Protocol,
+        device: Device,
+    ) -> None:
+        self._bench = bench
+        self._compilations = compilations
+        self._candidate = candidate
+        self._protocol = protocol
+        self._device = device
+        self._key = content_hash(candidate.source, candidate.entry_point, device.model)
+        self._signatures = ""
+        self._contestant: Contestant | None = None
+        self._known: Compiled | None = None
+        self.is_posted = False
+        if not compilations.knows(self._key):
+            self._begin()  # Its import goes on while the first round does.
+
+    def _begin(self) -> Contestant:
+        self._contestant = self._bench.compiler(self._candidate, self._protocol, self._device.model)
+        self._contestant.post_load()
+        return self._contestant
+
+    def post(self, specializations: list[dict[str, Any]], timeout: float) -> None:
+        """Start compiling; the result is fetched with `collect`."""
+        self._signatures = json.dumps(specializations, sort_keys=True)
+        self._known = self._compilations.get(self._key, self._signatures)
+        self.is_posted = True
+        if self._known is not None:
+            return
+        contestant = self._contestant or self._begin()
+        contestant.collect_load(timeout)
+        capability = list(gpu(self._device.model).compute_capability)
+        contestant.hosted.session.post(
+            "platform", what="compile", specializations=specializations, capability=capability
+        )
+
+    def collect(self) -> Compiled:
+        """Wait for the compiler; raises `Ruling` with what it complained about."""
+        if not self.is_posted:
+            return []
+        self.is_posted = False
+        if self._known is not None:
+            return self._known
+        assert self._contestant is not None
+        try:
+            answer = self._contestant.hosted.session.collect(self._contestant.hosted.remaining)
+        except HostedEnd as end:
+            raise of_candidate(end, f"compiling for {self._device.model}") from None
+        compiled = [item for item in answer.get("compiled") or [] if isinstance(item, dict)]
+        for item in compiled:
+            if item.get("error"):
+                raise Ruling(Status.COMPILE_ERROR, f"compiling for {self._device.model}: {str(item['error'])[:800]}")
+        self._compilations.put(self._key, self._signatures, compiled)
+        return compiled
+
+    def close(self) -> None:
+        """End the compiling contestant, if there is one."""
+        if self._contestant is not None:
+            self._bench.endings.add(self._contestant.hosted.session)
+            self._contestant = None

@@ -1,0 +1,45 @@
+"""Settings of a pool; the defaults are the vetted ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from kerneldojo.schema import Frozen
+
+PATIENCE = 1e6
+"""Seconds for which pool and worker listen to each other; health checks come far more often."""
+
+
+class PoolConfig(Frozen):
+    """How a pool keeps its devices busy, and how patient it is with them."""
+
+    num_verdicts_per_gpu: int = Field(default=1, ge=1, le=64)
+    """Verdicts under way at once on one GPU; more than one needs the device's gate (`judging.gate`)."""
+    start_seconds: float = Field(default=180.0, gt=0)
+    """How long a worker process may take until it is ready: it imports torch, on a machine that may be busy."""
+    accept_seconds: float = Field(default=60.0, gt=0)
+    """How long a ready worker may take to say that it has begun with a job."""
+    margin_seconds: float = Field(default=300.0, gt=0)
+    """Beyond the candidate's own allowance: audit, reference, starting and ending processes. Then the worker hangs."""
+    num_retries: int = Field(default=3, ge=0)
+    """How often a job is tried again after a fault of ours that no candidate caused."""
+    backoff_seconds: float = Field(default=0.5, gt=0)
+    """Pause before the first retry of a job and the first new start of a sick worker; it doubles each time."""
+    longest_backoff_seconds: float = Field(default=60.0, gt=0)
+    """Longest such pause."""
+    check_seconds: float = Field(default=30.0, gt=0)
+    """How often an idle device's health is checked."""
+    check_timeout_seconds: float = Field(default=30.0, gt=0)
+    """How long a health check may take."""
+    remember: int = Field(default=10_000, ge=0)
+    """Verdicts kept in memory, so that equal jobs are judged once; 0 for none."""
+    cache_folder: Path | None = None
+    """Where verdicts are kept on disk too, for the next process; None for nowhere."""
+    affinity_window: int = Field(default=64, ge=1)
+    """How far behind the head of the queue a slot looks for a problem that it is warm for."""
+    most_overtaken: int = Field(default=8, ge=0)
+    """How often the head of a queue may be overtaken by jobs that suit a slot better."""
+    reuse_reference_times: bool = False
+    """On a GPU: take a problem's reference time from earlier verdicts (`judging.reference_times`)."""

@@ -1,0 +1,96 @@
+"""Every device of this machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+from kerneldojo.pool.config import PoolConfig
+from kerneldojo.pool.dispatcher import Dispatcher
+from kerneldojo.pool.faults import Sick
+from kerneldojo.pool.placement import PooledDevice, local_device, num_cores
+from kerneldojo.pool.slot import Slot
+from kerneldojo.pool.worker_process import WorkerProcess
+
+
+class LocalPool(Dispatcher):
+    """An `Executor` over the devices of this machine; returns at once, devices warm up meanwhile.
+
+    Each `cpu` or `model:` device has worker processes of its own, each of which judges one candidate at a time; a GPU
+    has one worker, with `config.num_verdicts_per_gpu` verdicts under way.
+
+    Args:
+        devices: names: `cuda:N`, `cuda` (all GPUs), `cpu`, `model:GPU`, or `auto` (GPUs if there are any, else
+            `model:h100`).
+        num_slots: workers of all `cpu` and `model:` devices together, at least one each; by default one a core.
+        config: settings.
+
+    Raises:
+        ValueError: an unknown device, a GPU that is not there, or no device at all.
+    """
+
+    def __init__(
+        self, devices: Sequence[str] = ("auto",), num_slots: int | None = None, config: PoolConfig | None = None
+    ) -> None:
+        config = config or PoolConfig()
+        if num_slots is not None and num_slots < 1:
+            raise ValueError(f"num_slots must be at least 1, not {num_slots}")
+        chosen = {device.name: device for name in devices for device in resolve(name)}
+        if not chosen:
+            raise ValueError("a pool needs at least one device")
+        super().__init__(config)
+        self._devices = chosen
+        on_host = [device for device in chosen.values() if device.kind != "cuda"]
+        num_workers = num_slots or num_cores()
+        for device in chosen.values():
+            if device.kind == "cuda":
+                self._add(device, config.num_verdicts_per_gpu)
+            else:
+                position = on_host.index(device)
+                share = len(range(position, num_workers, len(on_host)))
+                for _ in range(max(1, share)):
+                    self._add(device, 1)
+        for slot in self._slots:
+            slot.start()
+
+    def _add(self, device: PooledDevice, num_lanes: int) -> None:
+        make = partial(WorkerProcess, device.local_name, num_lanes, self.config)
+        check = partial(check_device, device.local_name, self.config.check_timeout_seconds)
+        self._slots.append(Slot(self, device, num_lanes, make, check, self.config))
+
+
+def resolve(name: str) -> list[PooledDevice]:
+    """Devices of this machine that `name` stands for.
+
+    Raises:
+        ValueError: unknown, or not there.
+    """
+    from kerneldojo import devices
+
+    if name in ("cuda", "auto"):
+        count = devices.num_cuda_devices()
+        if count:
+            return [local_device(f"cuda:{index}") for index in range(count)]
+    return [local_device(name)]
+
+
+def check_device(local_name: str, timeout: float) -> None:
+    """See whether a GPU still runs kernels, in a fresh process; other devices are as well as their worker.
+
+    Raises:
+        Sick: it does not, or not in time.
+    """
+    if not local_name.startswith("cuda"):
+        return
+    command = [sys.executable, "-P", "-m", "kerneldojo.pool.probe", local_name.partition(":")[2] or "0"]
+    probe = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        _, errors = probe.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        probe.kill()  # Not waited for: inside a driver that hangs, it dies only when the driver lets go.
+        raise Sick(f"a tiny kernel did not end within {timeout:.0f} s") from None
+    if probe.returncode:
+        lines = errors.decode(errors="replace").strip().splitlines()
+        raise Sick(f"a tiny kernel failed: {lines[-1][:200] if lines else probe.returncode}")

@@ -1,0 +1,111 @@
+"""Jobs that wait, in order of arrival, yet handed preferably to a slot that is warm for their problem.
+
+A worker that has just judged for a problem holds its reference warm, so the next candidate for the same problem is
+cheaper there. A slot therefore looks a little way behind the head of the queue; how often a head may be overtaken is
+bounded, so that nothing starves.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from kerneldojo.pool.placement import PooledDevice
+from kerneldojo.schema import Evaluation, Job
+
+
+@dataclass(eq=False)
+class Task:
+    """One job in the pool, and everybody who waits for it."""
+
+    number: int
+    """Order of arrival."""
+    job: Job
+    key: str
+    """What its verdict is remembered under."""
+    devices: frozenset[str]
+    """Devices that may serve it."""
+    futures: list[Future[Evaluation]] = field(default_factory=list[Future[Evaluation]])
+    is_running: bool = False
+    is_shared: bool = True
+    """Whether equal jobs join it; not so for one that was asked afresh."""
+    num_overtaken: int = 0
+    num_retries: int = 0
+    """Tries that a fault of ours has cost."""
+    is_suspect: bool = False
+    """It was present when a worker was lost, so it is judged alone from now on."""
+    reserved_for: Any = None
+    """The slot that is kept free for a suspect."""
+    num_nodes_lost_alone: int = 0
+    """Machines that were lost while it ran alone on them."""
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether nobody wants it any more."""
+        return all(future.cancelled() for future in self.futures)
+
+
+class WaitingTasks:
+    """Queues by the set of devices that may serve. Not thread-safe: its owner holds a lock.
+
+    Args:
+        window: how many tasks from the head are looked at.
+        most_overtaken: how often a head may be passed over.
+    """
+
+    def __init__(self, window: int, most_overtaken: int) -> None:
+        self._window = window
+        self._most_overtaken = most_overtaken
+        self._queues: dict[frozenset[str], OrderedDict[int, Task]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def __iter__(self) -> Iterator[Task]:
+        for queue in self._queues.values():
+            yield from queue.values()
+
+    def add(self, task: Task) -> None:
+        """Put a task where its number belongs: at the end, or at the head if it was there before."""
+        queue = self._queues.setdefault(task.devices, OrderedDict())
+        is_last = not queue or next(reversed(queue)) < task.number
+        queue[task.number] = task
+        if not is_last:
+            queue.move_to_end(task.number, last=False)
+
+    def remove(self, task: Task) -> None:
+        """Take a task out."""
+        queue = self._queues[task.devices]
+        del queue[task.number]
+        if not queue:
+            del self._queues[task.devices]
+
+    def choose(
+        self, device: PooledDevice, is_warm_here: Callable[[str], bool], is_warm: Callable[[str], bool]
+    ) -> Task | None:
+        """Take the task that a slot of `device` should do next; None if there is none for it.
+
+        Args:
+            device: the slot's.
+            is_warm_here: whether the slot is warm for a problem, by its hash.
+            is_warm: whether any slot is.
+        """
+        heads = [queue for names, queue in self._queues.items() if device.is_among(names)]
+        if not heads:
+            return None
+        queue = min(heads, key=lambda queue: next(iter(queue)))
+        nearest = list(islice(queue.values(), self._window))
+        head = nearest[0]
+        task = head
+        if head.num_overtaken < self._most_overtaken and not is_warm_here(head.job.problem.hash):
+            warm = (task for task in nearest if is_warm_here(task.job.problem.hash))
+            cold = (task for task in nearest if not is_warm(task.job.problem.hash))
+            task = next(warm, None) or next(cold, head)
+        if task is not head:
+            head.num_overtaken += 1
+        self.remove(task)
+        return task

@@ -1,0 +1,119 @@
+"""A worker process: it holds a `Judge`, and judges what it is sent.
+
+    python -P -m kerneldojo.pool.worker FD     # started by the pool, FD is its end of a socket
+
+Frames are those of `contestant.wire`: length-capped JSON. Sent to it: `{"op": "judge", "id": n, "device": name, "job":
+{...}}` and `{"op": "ping", "id": n}`. Sent by it: `{"ready": ...}` once, and for each job `begun` with the seconds that
+the candidate may take, `stage` as judging proceeds, and `verdict`. The worker dies with whoever started it: the kernel
+sees to that (PR_SET_PDEATHSIG), and a closed socket says the same. Its fork servers then find their own sockets
+closed and end with everything that they spawned.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from typing import Any
+
+from kerneldojo.contestant.sandbox import linux, processes
+from kerneldojo.contestant.wire import Channel, WireError
+from kerneldojo.pool.config import PATIENCE
+from kerneldojo.schema import Job, Status
+
+log = logging.getLogger(__name__)
+
+
+class Worker:
+    """Serves one pool, over one socket.
+
+    Args:
+        channel: to the pool.
+        num_verdicts: verdicts that may be under way at once.
+        reuse_reference_times: as in `pool.PoolConfig`.
+    """
+
+    def __init__(self, channel: Channel, num_verdicts: int, *, reuse_reference_times: bool) -> None:
+        from kerneldojo.judging import Judge
+
+        self._channel = channel
+        self._lock = threading.Lock()
+        self._judge = Judge(num_verdicts=num_verdicts, reuse_reference_times=reuse_reference_times)
+
+    def serve(self, device: str) -> None:
+        """Judge until the pool is gone or says that it is enough."""
+        self._judge.start(device)
+        self._tell({"ready": True, "description": self._judge.describe(device)})
+        while True:
+            message = self._channel.receive(timeout=PATIENCE)
+            if message["op"] == "ping":
+                self._tell({"id": message["id"], "pong": True})
+            elif message["op"] == "judge":
+                threading.Thread(target=self._do, args=(message,), daemon=True).start()
+            else:
+                self._judge.close()
+                return
+
+    def _do(self, message: dict[str, Any]) -> None:
+        number = message["id"]
+        try:
+            try:
+                answer = self._verdict(number, message)
+            except ValueError as error:  # The device is not there any more, or the versions do not fit.
+                answer = {"id": number, "failed": str(error)[:300]}
+            self._tell(answer)
+        except WireError:
+            os._exit(1)  # The pool is gone.
+
+    def _verdict(self, number: int, message: dict[str, Any]) -> dict[str, Any]:
+        from kerneldojo.judging.protocol import protocol
+
+        job = Job.model_validate(message["job"])
+        allowance = protocol(job.protocol, timeout=job.timeout).timeout
+        self._tell({"id": number, "begun": allowance})
+        servers = set(processes.children(os.getpid()))
+        evaluation = self._judge.judge(
+            job.problem,
+            job.candidate,
+            device=message["device"],
+            protocol_name=job.protocol,
+            baseline=job.baseline,
+            precision=job.precision,
+            timeout=job.timeout,
+            allow_degenerate=job.allow_degenerate,
+            on_stage=lambda stage: self._tell({"id": number, "stage": stage}),
+        )
+        answer: dict[str, Any] = {
+            "id": number,
+            "verdict": evaluation.model_dump(mode="json", exclude={"timing_source"}),
+        }
+        if evaluation.status is Status.INFRASTRUCTURE_ERROR and any(not processes.is_alive(pid) for pid in servers):
+            answer["lost"] = "a fork server died"
+        return answer
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        with self._lock:
+            self._channel.send(message)
+
+
+def main(arguments: list[str]) -> None:
+    """Serve on the socket `FD` for `DEVICE`, several verdicts at once; ends the process."""
+    fd, owner, device, num_verdicts, reuse = arguments
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(owner):
+        os._exit(1)  # Whoever started us was gone before the kernel knew to tell.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the pool's to handle.
+    logging.basicConfig(level=logging.WARNING, format=f"worker {os.getpid()} ({device}): %(message)s")
+    channel = Channel(socket.socket(fileno=int(fd)))
+    try:
+        Worker(channel, int(num_verdicts), reuse_reference_times=reuse == "1").serve(device)
+    except WireError:
+        os._exit(1)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

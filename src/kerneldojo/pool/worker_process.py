@@ -1,0 +1,269 @@
+"""The pool's grip on one worker process: started by exec, asked over a socket, killed by its id.
+
+Several threads may wait for verdicts of one worker; one thread of ours reads what it says. When it is gone, everybody
+who waits hears why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import kerneldojo
+from kerneldojo.contestant.wire import WireError, channel_pair
+from kerneldojo.pool.config import PATIENCE, PoolConfig
+from kerneldojo.pool.faults import Cause, Sick, WorkerLost
+from kerneldojo.schema import Evaluation, Job
+
+log = logging.getLogger(__name__)
+
+PREFIX = "dojo-pool-"
+
+
+@dataclass
+class _Pending:
+    """Somebody who waits for an answer."""
+
+    deadline: float
+    on_stage: Callable[[str], None]
+    answered: threading.Event = field(default_factory=threading.Event)
+    answer: dict[str, Any] | None = None
+    lost: WorkerLost | None = None
+
+
+class WorkerProcess:
+    """One worker, from its start to its end. Thread-safe once it is made.
+
+    The thread that makes it must live as long as the worker shall: the kernel ends the worker with that thread.
+
+    Args:
+        device: the device as this machine names it.
+        num_verdicts: verdicts at once.
+        config: how patient to be.
+
+    Raises:
+        Sick: it did not come up.
+    """
+
+    def __init__(self, device: str, num_verdicts: int, config: PoolConfig) -> None:
+        self._config = config
+        self._numbers = itertools.count()
+        self._pending: dict[int, _Pending] = {}
+        self._lock = threading.Lock()
+        self._sending = threading.Lock()
+        self._is_lost = self._has_ended = False
+        self._reader: threading.Thread | None = None
+        self._scratch = Scratch()
+        self._channel, theirs = channel_pair()
+        fields = [theirs.fileno(), os.getpid(), device, num_verdicts, int(config.reuse_reference_times)]
+        command = [sys.executable, "-P", "-m", "kerneldojo.pool.worker", *map(str, fields)]
+        environment = {**os.environ, "TMPDIR": str(self._scratch.folder), "PYTHONPATH": import_path()}
+        if not device.startswith("cuda"):
+            environment["OMP_NUM_THREADS"] = "1"  # One slot a core: more threads would only be in each other's way.
+        self._process = subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+        theirs.close()
+        self.pid = self._process.pid
+        try:
+            self.description = str(self._channel.receive(config.start_seconds).get("description", ""))
+        except WireError as error:
+            self._end()
+            raise Sick(f"its worker did not start: {error}") from None
+        self._reader = threading.Thread(target=self._read, name=f"reader of worker {self.pid}", daemon=True)
+        self._reader.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it is there; False once it is gone and whoever waited for it has been told."""
+        return not self._has_ended
+
+    def judge(self, device: str, job: Job, on_stage: Callable[[str], None]) -> Evaluation:
+        """Have a job judged.
+
+        Raises:
+            WorkerLost: the worker died or hung; it is gone.
+            Sick: the device is no longer there.
+        """
+        fields = {"device": device, "job": job.model_dump(mode="json")}
+        answer = self._ask("judge", self._config.accept_seconds, on_stage, fields)
+        if "lost" in answer:
+            self.kill("died", str(answer["lost"]))
+            raise WorkerLost("died", str(answer["lost"]))
+        if "failed" in answer:
+            raise Sick(str(answer["failed"]))
+        return Evaluation.model_validate(answer["verdict"])
+
+    def ping(self) -> None:
+        """See whether it answers; raises `WorkerLost` otherwise."""
+        self._ask("ping", self._config.check_timeout_seconds, lambda _: None, {})
+
+    def _ask(
+        self, operation: str, patience: float, on_stage: Callable[[str], None], fields: dict[str, Any]
+    ) -> dict[str, Any]:
+        number = next(self._numbers)
+        pending = _Pending(time.monotonic() + patience, on_stage)
+        with self._lock:
+            if self._is_lost:
+                raise WorkerLost("elsewhere", "the worker was gone before the job reached it")
+            self._pending[number] = pending
+        try:
+            with self._sending:
+                self._channel.send({"op": operation, "id": number, **fields}, timeout=patience)
+        except (WireError, ValueError) as error:  # ValueError: its channel was closed meanwhile.
+            self.kill("died", f"the worker does not listen: {error}")
+        while not pending.answered.wait(max(0.0, pending.deadline - time.monotonic())):
+            if time.monotonic() >= pending.deadline:
+                self.kill("hung", "the worker gave no verdict in time", culprit=number)
+        if pending.answer is None:
+            assert pending.lost is not None
+            raise pending.lost
+        return pending.answer
+
+    def _read(self) -> None:
+        try:
+            while True:
+                message = self._channel.receive(timeout=PATIENCE)
+                with self._lock:
+                    pending = self._pending.get(int(message.get("id", -1)))
+                    if pending is None:
+                        continue
+                    if "begun" in message:
+                        pending.deadline = time.monotonic() + float(message["begun"]) + self._config.margin_seconds
+                    elif "stage" in message:
+                        pending.on_stage(str(message["stage"]))
+                    else:
+                        pending.answer = message
+                        del self._pending[int(message["id"])]
+                        pending.answered.set()
+        except WireError:
+            self.kill("died", "")
+        except Exception as error:  # What it says makes no sense: then nothing that it says is worth waiting for.
+            log.exception("a worker does not keep to the protocol")
+            self.kill("died", f"the worker does not keep to the protocol: {type(error).__name__}")
+
+    def kill(self, cause: Cause, reason: str, culprit: int | None = None) -> None:
+        """End it and all below it; whoever waits hears `cause`, or `elsewhere` if another job is the culprit."""
+        with self._lock:
+            if self._is_lost:
+                return
+            self._is_lost = True
+            waiting, self._pending = self._pending, {}
+        status = self._end()
+        if cause == "died" and not reason:
+            reason = f"the worker process died ({_ending(status)})"
+        for number, pending in waiting.items():
+            is_elsewhere = culprit is not None and number != culprit
+            pending.lost = WorkerLost("elsewhere" if is_elsewhere else cause, reason)
+            pending.answered.set()
+        self._has_ended = True
+
+    def close(self) -> None:
+        """Let it end in order; kill it if it does not."""
+        if self._is_lost:
+            return
+        # ValueError: it died just now, and its channel was closed meanwhile.
+        with contextlib.suppress(WireError, ValueError), self._sending:
+            self._channel.send({"op": "stop"}, timeout=1.0)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(15.0)
+        self.kill("elsewhere", "the pool was closed")
+
+    def _end(self) -> int:
+        """Kill it, wait until its fork servers are gone too, and give back what it held."""
+        below = _session_of(self.pid)
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        status = self._process.wait()
+        until = time.monotonic() + 10.0
+        while any(_is_same(pid, born) for pid, born in below) and time.monotonic() < until:
+            time.sleep(0.01)
+        for pid, born in below:  # One that has hung while its worker died: its contestants die with its keepers.
+            if _is_same(pid, born):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        # The reader thread may be inside `poll` on it: it sees the other end closed, and leaves.
+        if self._reader is not None and self._reader is not threading.current_thread():
+            self._reader.join(5.0)
+        self._channel.close()
+        self._scratch.close()
+        return status
+
+
+def _session_of(pid: int) -> list[tuple[int, str]]:
+    """Direct children of a worker (its fork servers), each with the time of its birth."""
+    from kerneldojo.contestant.sandbox import processes
+
+    return [(child, _born(child)) for child in processes.children(pid)]
+
+
+def _born(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def _is_same(pid: int, born: str) -> bool:
+    """Whether `pid` is still the process born then, and not a zombie."""
+    from kerneldojo.contestant.sandbox import processes
+
+    return bool(born) and _born(pid) == born and processes.is_alive(pid)
+
+
+def _ending(status: int) -> str:
+    return f"signal {-status}" if status < 0 else f"exit status {status}"
+
+
+def import_path() -> str:
+    """PYTHONPATH by which a worker finds the package that this process runs, whatever the working folder."""
+    root = str(Path(kerneldojo.__file__).resolve().parent.parent)
+    return os.pathsep.join([root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
+
+
+class Scratch:
+    """A folder for one worker's temporary files, locked while we live; those that nobody holds are removed."""
+
+    def __init__(self) -> None:
+        base = Path(tempfile.gettempdir())
+        for left in base.glob(f"{PREFIX}*"):
+            _remove_if_left(left)
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+        self.folder.chmod(0o711)  # Contestants run as users of their own: they reach their folders in it, nothing else.
+        self._lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def close(self) -> None:
+        """Remove it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _remove_if_left(folder: Path) -> None:
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return  # Another user's, or just removed.
+    try:
+        age = time.time() - os.fstat(descriptor).st_mtime
+        if age > 60:  # Younger ones may be about to be locked.
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        pass  # Its owner lives.
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,24 @@
+"""What a run is worth, in figures that say what they count, in tables, and as a page that anybody can open.
+
+`measure` takes every figure of a run, `compare` pairs two runs, `write_report` and `write_comparison` write one
+self-contained HTML file each. All of them are functions of episodes alone: numpy is the heaviest thing they import.
+"""
+
+from kerneldojo.report.comparison import Comparison, NotComparable, compare
+from kerneldojo.report.figures import Figure
+from kerneldojo.report.metrics import Metrics, MetricsConfig, measure
+from kerneldojo.report.outcomes import problem_key
+from kerneldojo.report.page import write_comparison, write_report
+
+__all__ = [
+    "Comparison",
+    "Figure",
+    "Metrics",
+    "MetricsConfig",
+    "NotComparable",
+    "compare",
+    "measure",
+    "problem_key",
+    "write_comparison",
+    "write_report",
+]

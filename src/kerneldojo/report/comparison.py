@@ -1,0 +1,194 @@
+"""Two runs side by side, problem by problem.
+
+Runs are paired by problem: an easy problem is easy for both, so the difference within a problem varies far less than
+the two figures do. The bootstrap draws problems and takes both runs' values of each; an interval of the difference that
+does not contain 0 is evidence that the runs differ on problems like these. What cannot be paired is refused or counted:
+a problem whose source differs, modelled against measured times, verdicts of different protocol versions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import numpy as np
+
+from kerneldojo.report.bootstrap import Bootstrap
+from kerneldojo.report.estimators import average_at_k
+from kerneldojo.report.measuring import Measure, is_correct, is_fast, speedup
+from kerneldojo.report.metrics import MetricsConfig
+from kerneldojo.report.outcomes import BEST, LAST, Attempts, Cell, Selection, attempts_of, problem_key
+from kerneldojo.schema import Episode, Frozen
+
+
+class NotComparable(ValueError):
+    """Two runs cannot be compared; the text is one line."""
+
+
+class Difference(Frozen):
+    """One figure of both runs and B minus A, each a mean over the shared problems of avg@n."""
+
+    name: str
+    turn: str
+    unit: Literal["problem"] = "problem"
+    a: float
+    b: float
+    difference: float
+    low: float
+    """Lower end of the 95 % interval of the difference."""
+    high: float
+    count: int
+    """Problems that both runs have scored samples of."""
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval leaves 0 out."""
+        return self.low > 0 or self.high < 0
+
+
+class ProblemPair(Frozen):
+    """One problem in both runs."""
+
+    problem: str
+    correct_a: float
+    """Share of the samples that are correct in their best turn."""
+    correct_b: float
+    best_a: float | None
+    """Best speedup over all samples and turns; None where none was timed."""
+    best_b: float | None
+    winner: Literal["a", "b", "tie"]
+    """By the best speedup (differing by more than 2 %), else by the share of correct samples."""
+
+
+class Comparison(Frozen):
+    """What two runs have in common and where they differ."""
+
+    a: str
+    b: str
+    differences: tuple[Difference, ...]
+    problems: tuple[ProblemPair, ...]
+    only_a: tuple[str, ...]
+    """Problems that only A has."""
+    only_b: tuple[str, ...]
+    changed: tuple[str, ...]
+    """Problems of one name whose sources differ; left out."""
+    wins: dict[str, int]
+    """Problems by winner: `a`, `b`, `tie`."""
+
+
+def compare(
+    a: Iterable[Episode],
+    b: Iterable[Episode],
+    *,
+    names: tuple[str, str] = ("A", "B"),
+    config: MetricsConfig | None = None,
+) -> Comparison:
+    """Pair two runs by problem.
+
+    Raises:
+        NotComparable: they share no problem, or their verdicts are not of one kind.
+    """
+    config = config or MetricsConfig()
+    runs = list(a), list(b)
+    _check_kinds(*runs)
+    hashes = [{problem_key(episode.problem): episode.problem.hash for episode in run} for run in runs]
+    shared = [key for key in hashes[0] if key in hashes[1]]
+    changed = [key for key in shared if hashes[0][key] != hashes[1][key]]
+    paired = [key for key in shared if key not in changed]
+    if not paired:
+        raise NotComparable("the two runs share no problem")
+    attempts = [attempts_of(run, credited=config.credited) for run in runs]
+    both = [Attempts({key: one.by_problem[key] for key in paired}) for one in attempts]
+    bootstrap = Bootstrap(len(paired), config.seed, config.num_draws)
+    pairs = tuple(_pair(key, both[0], both[1]) for key in paired)
+    return Comparison(
+        a=names[0],
+        b=names[1],
+        differences=tuple(_differences(both[0], both[1], bootstrap, config)),
+        problems=pairs,
+        only_a=tuple(key for key in hashes[0] if key not in hashes[1]),
+        only_b=tuple(key for key in hashes[1] if key not in hashes[0]),
+        changed=tuple(changed),
+        wins={who: sum(pair.winner == who for pair in pairs) for who in ("a", "b", "tie")},
+    )
+
+
+def _check_kinds(a: Sequence[Episode], b: Sequence[Episode]) -> None:
+    for what in ("timing source", "baseline", "protocol version"):
+        found = [_kinds(run, what) for run in (a, b)]
+        if found[0] and found[1] and found[0] != found[1]:
+            words = [" and ".join(sorted(kinds)) for kinds in found]
+            raise NotComparable(
+                f"the runs differ in {what} ({words[0]} against {words[1]}): figures are not comparable"
+            )
+
+
+def _kinds(run: Sequence[Episode], what: str) -> set[str]:
+    verdicts = [turn.evaluation for episode in run for turn in episode.turns if turn.evaluation is not None]
+    if what == "timing source":
+        return {verdict.timing.source for verdict in verdicts if verdict.timing.source}
+    if what == "baseline":
+        return {verdict.protocol.baseline for verdict in verdicts if verdict.correct}
+    return {verdict.protocol.version for verdict in verdicts if verdict.correct}
+
+
+def _differences(a: Attempts, b: Attempts, bootstrap: Bootstrap, config: MetricsConfig) -> Iterable[Difference]:
+    chosen = [Measure("correct", is_correct)]
+    chosen += [Measure("fast", is_fast(p, strictly=config.strictly), p=p) for p in config.thresholds if p > 0]
+    chosen.append(Measure("speedup mean", speedup("zero"), failures="zero"))
+    for selection in (LAST, BEST):
+        for measure in chosen:
+            found = _difference(a, b, bootstrap, measure, selection)
+            if found is not None:
+                yield found
+
+
+def _difference(
+    a: Attempts, b: Attempts, bootstrap: Bootstrap, measure: Measure, selection: Selection
+) -> Difference | None:
+    columns = [np.array([_average(group, measure) for group in run.selected(selection)]) for run in (a, b)]
+    present = ~(np.isnan(columns[0]) | np.isnan(columns[1]))
+    means = [float(column[present].mean()) for column in columns] if present.any() else []
+    found = bootstrap.ratio(np.where(present, columns[1] - columns[0], 0.0), present.astype(np.float64))
+    if found is None:
+        return None
+    name = f"fast_{measure.p:g}" if measure.name == "fast" else measure.name
+    value, low, high = found
+    return Difference(
+        name=name,
+        turn=selection.label,
+        a=means[0],
+        b=means[1],
+        difference=value,
+        low=low,
+        high=high,
+        count=int(present.sum()),
+    )
+
+
+def _average(group: Sequence[Cell], measure: Measure) -> float:
+    values = [value for cell in group if (value := measure.value(cell)) is not None]
+    return average_at_k(values, len(values)) if values else math.nan
+
+
+def _pair(key: str, a: Attempts, b: Attempts) -> ProblemPair:
+    cells = [[cell for attempt in run.by_problem[key] if (cell := BEST.of(attempt))] for run in (a, b)]
+    correct = [sum(cell.correct for cell in group) / len(group) if group else 0.0 for group in cells]
+    best = [max((cell.speedup for cell in group if cell.speedup is not None), default=None) for group in cells]
+    return ProblemPair(
+        problem=key,
+        correct_a=correct[0],
+        correct_b=correct[1],
+        best_a=best[0],
+        best_b=best[1],
+        winner=_winner((best[0] or 0.0, correct[0]), (best[1] or 0.0, correct[1])),
+    )
+
+
+def _winner(a: tuple[float, float], b: tuple[float, float]) -> Literal["a", "b", "tie"]:
+    if abs(a[0] - b[0]) > 0.02 * max(a[0], b[0]):
+        return "a" if a[0] > b[0] else "b"
+    if a[1] != b[1]:
+        return "a" if a[1] > b[1] else "b"
+    return "tie"

@@ -1,0 +1,231 @@
+"""All figures of a run: `measure(episodes)`.
+
+Pure: equal episodes give equal metrics, and the seed of the bootstrap is part of the configuration. Nothing here can
+tell a good policy from a lucky one better than its intervals do; look at them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from pydantic import Field
+
+from kerneldojo.report.bootstrap import Bootstrap
+from kerneldojo.report.budgets import BudgetCurve, budget_curves
+from kerneldojo.report.figures import Figure
+from kerneldojo.report.measuring import Measure, Taker, measures
+from kerneldojo.report.outcomes import BEST, LAST, Against, Attempts, Selection, Verdicts, attempts_of
+from kerneldojo.schema import Episode, Frozen
+
+
+class MetricsConfig(Frozen):
+    """How figures are taken."""
+
+    thresholds: tuple[float, ...] = (0.0, 1.0, 1.2, 1.5, 2.0)
+    """The p of fast_p."""
+    strictly: bool = True
+    """Whether fast_p asks for more than p (KernelBench's scoring), rather than at least p (Dr. Kernel's text)."""
+    credited: bool = False
+    """Whether a measured speedup whose 95 % interval contains 1 counts as 1, as for rewards."""
+    seed: int = 0
+    """Seed of the bootstrap."""
+    num_draws: int = Field(default=2000, ge=100)
+    """Draws of the bootstrap."""
+
+
+class Counts(Frozen):
+    """How much there is, and how much of it could not be scored."""
+
+    problems: int
+    episodes: int
+    turns: int
+    """Turns that were played."""
+    masked_turns: int
+    """Of these, turns left out of every figure: our faults, problems or devices that cannot judge."""
+    cut_episodes: int
+    """Episodes that ended by a fault of ours or by their token budget, before their turns were played."""
+    samples: int
+    """Attempts at the problem that has most."""
+    turns_each: int
+    """Turns of the longest episode."""
+
+
+class Share(Frozen):
+    """How many turns ended in one way."""
+
+    name: str
+    count: int
+    share: float
+    """Of all scored turns; of all turns for masked outcomes."""
+
+
+class CoverageFigures(Frozen):
+    """Coverage (device time in own kernels over all device time) of the right answers whose coverage is known."""
+
+    count: int
+    mean: float | None
+    quantiles: dict[str, float]
+    """At 10, 25, 50, 75 and 90 %."""
+
+
+class Metrics(Frozen):
+    """Everything that can be said of a run in numbers."""
+
+    config: MetricsConfig
+    counts: Counts
+    figures: tuple[Figure, ...]
+    statuses: tuple[Share, ...]
+    """Every turn's outcome, most frequent first."""
+    statuses_by_turn: tuple[dict[str, int], ...]
+    """Outcomes by turn."""
+    exploits: tuple[Share, ...]
+    """Turns by class of exploit; a turn may be of several."""
+    coverage: CoverageFigures
+    budgets: tuple[BudgetCurve, ...]
+    """Figures against the number of calls, by strategy."""
+    timing_sources: tuple[str, ...]
+    """`measured`, `modeled` or both (which must not be compared)."""
+
+    def find(
+        self,
+        name: str,
+        *,
+        turn: str = "last turn",
+        unit: str = "sample",
+        aggregate: str = "all",
+        k: int | None = None,
+        p: float | None = None,
+        failures: str | None = None,
+        against: Against = "eager",
+    ) -> Figure | None:
+        """The figure with exactly these properties, if there is one."""
+        wanted = (name, turn, unit, aggregate, k, p, failures, against)
+        for one in self.figures:
+            if wanted == (one.name, one.turn, one.unit, one.aggregate, one.k, one.p, one.failures, one.against):
+                return one
+        return None
+
+
+def measure(
+    episodes: Iterable[Episode], config: MetricsConfig | None = None, *, against_compile: Verdicts | None = None
+) -> Metrics:
+    """Take every figure of a run.
+
+    Args:
+        episodes: finished episodes; several attempts at each problem.
+        config: how figures are taken.
+        against_compile: verdicts against torch.compile on the answers that passed, where the run has them.
+    """
+    config = config or MetricsConfig()
+    episodes = list(episodes)
+    attempts = attempts_of(episodes, credited=config.credited)
+    bootstrap = Bootstrap(max(len(attempts.problems), 1), config.seed, config.num_draws)
+    own: Against = "compile" if _baselines(episodes) == {"compile"} else "eager"
+    figures = _figures(Taker(attempts, bootstrap, own), config)
+    if against_compile:
+        other = attempts_of(episodes, credited=config.credited, verdicts=against_compile)
+        figures += _figures(Taker(other, bootstrap, "compile"), config)
+    return Metrics(
+        config=config,
+        counts=_counts(episodes, attempts),
+        figures=tuple(figures),
+        statuses=_statuses(attempts),
+        statuses_by_turn=_statuses_by_turn(attempts),
+        exploits=_exploits(attempts),
+        coverage=_coverage(attempts),
+        budgets=tuple(budget_curves(Taker(attempts, bootstrap, own))),
+        timing_sources=tuple(sorted(_sources(episodes))),
+    )
+
+
+def sizes(n: int) -> list[int]:
+    """The k of best@k: powers of two up to `n`, and `n`."""
+    return sorted({n, *(1 << i for i in range(n.bit_length()) if 1 << i <= n)}) if n else []
+
+
+def selections(num_turns: int) -> list[Selection]:
+    """Every way to choose a turn: each one, the last, the best, and the best of the first t."""
+    turns = [Selection("turn", t + 1) for t in range(num_turns)]
+    return [LAST, BEST, *turns, *(Selection("best", t) for t in range(1, num_turns))]
+
+
+def _figures(taker: Taker, config: MetricsConfig) -> list[Figure]:
+    chosen = measures(config.thresholds, strictly=config.strictly)
+    n = taker.attempts.num_samples
+    figures = [taker.per_sample(one, selection) for selection in selections(taker.attempts.num_turns) for one in chosen]
+    return figures + [one for selection in (LAST, BEST) for one in _by_problem(taker, chosen, selection, n)]
+
+
+def _by_problem(taker: Taker, chosen: Sequence[Measure], selection: Selection, n: int) -> list[Figure]:
+    """avg@n and best@k of what is a plain mean (a maximum of logarithms would estimate something else)."""
+    plain = [one for one in chosen if one.name != "speedup geometric" and one.failures != "left out"]
+    figures = [taker.per_problem(one, selection, "average", n) for one in plain] if n else []
+    return figures + [taker.per_problem(one, selection, "best", k) for one in plain for k in sizes(n)]
+
+
+def _baselines(episodes: Sequence[Episode]) -> set[str]:
+    return {
+        turn.evaluation.protocol.baseline
+        for episode in episodes
+        for turn in episode.turns
+        if turn.evaluation is not None and turn.evaluation.correct
+    }
+
+
+def _sources(episodes: Sequence[Episode]) -> set[str]:
+    return {
+        turn.evaluation.timing.source
+        for episode in episodes
+        for turn in episode.turns
+        if turn.evaluation is not None and turn.evaluation.timing.source is not None
+    }
+
+
+def _counts(episodes: Sequence[Episode], attempts: Attempts) -> Counts:
+    cells = list(attempts.cells())
+    return Counts(
+        problems=len(attempts.problems),
+        episodes=len(episodes),
+        turns=len(cells),
+        masked_turns=sum(not cell.scored for cell in cells),
+        cut_episodes=sum(episode.finish in ("fault", "budget", "cancelled") for episode in episodes),
+        samples=attempts.num_samples,
+        turns_each=attempts.num_turns,
+    )
+
+
+def _statuses(attempts: Attempts) -> tuple[Share, ...]:
+    cells = list(attempts.cells())
+    scored = sum(cell.scored for cell in cells)
+    counted = Counter((cell.outcome, cell.scored) for cell in cells)
+    return tuple(
+        Share(name=name, count=count, share=count / (scored if is_scored else len(cells)))
+        for (name, is_scored), count in counted.most_common()
+    )
+
+
+def _statuses_by_turn(attempts: Attempts) -> tuple[dict[str, int], ...]:
+    rows: list[Counter[str]] = [Counter() for _ in range(attempts.num_turns)]
+    for group in attempts.by_problem.values():
+        for attempt in group:
+            for row, cell in zip(rows, attempt.cells, strict=False):
+                row[cell.outcome] += 1
+    return tuple(dict(row.most_common()) for row in rows)
+
+
+def _exploits(attempts: Attempts) -> tuple[Share, ...]:
+    scored = [cell for cell in attempts.cells() if cell.scored]
+    counted = Counter(name for cell in scored for name in cell.exploits)
+    return tuple(Share(name=name, count=count, share=count / len(scored)) for name, count in counted.most_common())
+
+
+def _coverage(attempts: Attempts) -> CoverageFigures:
+    known = [cell.coverage for cell in attempts.cells() if cell.correct and cell.coverage is not None]
+    if not known:
+        return CoverageFigures(count=0, mean=None, quantiles={})
+    levels = (10, 25, 50, 75, 90)
+    found = np.quantile(np.array(known), [level / 100 for level in levels])
+    quantiles = {str(level): float(value) for level, value in zip(levels, found, strict=True)}
+    return CoverageFigures(count=len(known), mean=float(np.mean(known)), quantiles=quantiles)

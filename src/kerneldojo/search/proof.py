@@ -1,0 +1,117 @@
+"""The proof that goes with a kernel: what was judged, twice, and what was spent to find it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from kerneldojo.schema import Candidate, Evaluation, Frozen, Problem
+from kerneldojo.search.budget import Budget, Spent
+from kerneldojo.search.selection import Winner
+from kerneldojo.search.spending import Found
+
+
+class Proof(Frozen):
+    """Everything needed to doubt a figure, or to reach it again."""
+
+    problem: Problem
+    candidate: Candidate
+    candidate_hash: str
+    """Of the source as written beside this file: judge it again and compare."""
+    speedup: float
+    """The figure: from `second`, which had no part in choosing the kernel."""
+    first: Evaluation
+    """The verdict that chose it."""
+    second: Evaluation
+    """A verdict with fresh seeds, after the choice."""
+    num_finalists: int
+    """Answers that could have won and were judged again."""
+    strategy: str
+    policy: str
+    seed: int
+    budget: Budget
+    spent: Spent
+    found_after_calls: int
+    """Calls that had been made when the winner was written."""
+    versions: dict[str, str] = Field(default_factory=dict)
+    made_at: str = ""
+    """UTC, ISO 8601."""
+
+
+def proof_of(found: Found, winner: Winner) -> Proof:
+    """The proof of a search's winner.
+
+    Raises:
+        ValueError: nothing passed twice.
+    """
+    node, speedup = winner.node, winner.speedup
+    if node is None or node.candidate is None or speedup is None or winner.first is None or winner.second is None:
+        raise ValueError("no answer passed twice: there is nothing to prove")
+    root = found.tree.root.episode
+    return Proof(
+        problem=root.problem,
+        candidate=node.candidate,
+        candidate_hash=node.candidate.hash,
+        speedup=speedup,
+        first=winner.first,
+        second=winner.second,
+        num_finalists=len(winner.finalists),
+        strategy=found.strategy,
+        policy=root.policy,
+        seed=root.seed,
+        budget=found.budget,
+        spent=found.spent,
+        found_after_calls=node.spent.calls,
+        versions=versions(),
+        made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that a figure depends on; those that are not installed are left out."""
+    found: dict[str, Any] = {"python": sys.version.split()[0]}
+    for package in ("kerneldojo", "torch", "triton", "numpy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def write(proof: Proof, path: Path) -> Path:
+    """Write the kernel to `path` and the proof beside it, each whole or not at all.
+
+    The kernel's file holds exactly what was judged, so that its hash can be checked.
+
+    Returns:
+        The path of the proof: `path` with the suffix `.proof.json`.
+
+    Raises:
+        OSError: one of them cannot be written.
+    """
+    beside = path.with_suffix(".proof.json")
+    _replace(beside, proof.model_dump_json(indent=1) + "\n")
+    _replace(path, proof.candidate.source)
+    return beside
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

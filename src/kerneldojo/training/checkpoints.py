@@ -1,0 +1,116 @@
+"""Checkpoints: a run can be killed at any moment and goes on as if it had not been.
+
+A checkpoint is a folder that appears whole or not at all: it is written under another name, everything in it is forced
+to disk, and one rename makes it real. Inside are `model/`, an ordinary Hugging Face checkpoint (or adapter), and
+`state.pt`, all else that the next step depends on: optimiser, random generators, counters.
+
+    run/checkpoints/step-000040/{model/, state.pt}
+    run/checkpoints/.partial-...         # what a killed process left; swept up at the next start
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint could not be written or read; one line says why. Older ones are untouched."""
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints of one run."""
+
+    folder: Path
+    keep: int = 2
+    """How many of the latest are kept; pinned ones beside them."""
+
+    def path(self, step: int) -> Path:
+        """Where the checkpoint after `step` steps lies."""
+        return self.folder / f"step-{step:06d}"
+
+    def steps(self) -> list[int]:
+        """Steps of which there is a checkpoint, ascending."""
+        if not self.folder.is_dir():
+            return []
+        return sorted(int(path.name.removeprefix("step-")) for path in self.folder.glob("step-*") if path.is_dir())
+
+    def latest(self) -> Path | None:
+        """The newest checkpoint; None if there is none."""
+        steps = self.steps()
+        return self.path(steps[-1]) if steps else None
+
+    def save(self, step: int, save_model: Callable[[Path], object], state: dict[str, Any], pinned: int = -1) -> Path:
+        """Write the checkpoint after `step` steps, then drop those that are not to be kept (never step `pinned`).
+
+        Raises:
+            CheckpointError: the disk is full, or not ours to write on. Nothing else has changed.
+        """
+        final = self.path(step)
+        if final.is_dir():  # a run that was resumed and had nothing to do
+            return final
+        partial = self.folder / f".partial-{step:06d}-{os.getpid()}"
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            save_model(partial / "model")
+            torch.save(state, partial / "state.pt")
+            for path in [*partial.rglob("*"), partial]:
+                _force_to_disk(path)
+            partial.rename(final)
+            _force_to_disk(self.folder)
+        except (OSError, RuntimeError) as error:  # torch and safetensors report a full disk as RuntimeError
+            shutil.rmtree(partial, ignore_errors=True)
+            reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+            raise CheckpointError(f"cannot write the checkpoint of step {step} to {self.folder}: {reason}") from error
+        for old in self.steps()[: -self.keep]:
+            if old != pinned:
+                shutil.rmtree(self.path(old), ignore_errors=True)
+        return final
+
+    def sweep(self) -> None:
+        """Remove what killed processes left half-written."""
+        for path in self.folder.glob(".partial-*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    """The `state.pt` of a checkpoint; nothing but tensors and plain values is accepted.
+
+    Raises:
+        CheckpointError: it cannot be read.
+    """
+    try:
+        return torch.load(path / "state.pt", map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise CheckpointError(f"cannot read {path / 'state.pt'}: {' '.join(str(error).split())[:200]}") from error
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """The state of torch's generators of this process."""
+    state: dict[str, Any] = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
+    """Take up a state that `random_state` gave."""
+    torch.set_rng_state(state["cpu"])
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
+
+
+def _force_to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,174 @@
+"""What a training run is told: every key of the TOML files, with the vetted settings as defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from kerneldojo.algorithms import LearningConfig
+from kerneldojo.episodes import PlayConfig
+from kerneldojo.policies.sampler import SamplerConfig
+from kerneldojo.schema import Frozen, Status
+from kerneldojo.training.journal import LogConfig
+from kerneldojo.training.models import ModelConfig
+from kerneldojo.training.optimizing import OptimizerConfig
+
+
+class PackingConfig(Frozen):
+    """How samples become batches; no setting changes what is learned, but for rounding."""
+
+    row_tokens: int = Field(default=512, gt=0)
+    """Tokens of a row; a longer sample has a row of its own. Attention costs the square of it."""
+    micro_batch_tokens: int = Field(default=2048, gt=0)
+    """Tokens of one forward and backward pass."""
+
+
+class KeepConfig(Frozen):
+    """Which turns of the collected episodes are learned from; the others still stand in later prompts."""
+
+    statuses: tuple[Status | Literal["not_parsed"], ...] | None = (Status.PASSED,)
+    """Verdicts whose answers are imitated (`not_parsed`: no code was found); None for all."""
+    min_speedup: float | None = Field(default=None, ge=0)
+    """Of passed ones, only those at least as fast as this."""
+    min_coverage: float | None = Field(default=None, ge=0, le=1)
+    """Of passed ones, only those with at least this share of the time in their own kernels."""
+    max_tokens: int | None = Field(default=None, gt=0)
+    """Leave out samples with more tokens than this, prompt and answer together; None for what the model can hold."""
+
+
+class SFTConfig(Frozen):
+    """Supervised training: imitate collected answers."""
+
+    output: Path
+    """Folder of the run: checkpoints, `metrics.jsonl`, `model`."""
+    data: tuple[Path, ...] = Field(min_length=1)
+    """Run folders that `dojo collect` wrote."""
+    keep: KeepConfig = KeepConfig()
+    """Which answers are imitated."""
+    model: ModelConfig = ModelConfig()
+    """Which model is trained."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """How its weights are changed."""
+    packing: PackingConfig = PackingConfig()
+    """How samples become batches."""
+    batch_tokens: int = Field(default=2048, gt=0)
+    """Tokens of one step (of its rows, prompts included), gathered over micro-batches and ranks."""
+    epochs: float = Field(default=1.0, gt=0)
+    """How often each sample is seen."""
+    max_seconds: float | None = Field(default=None, gt=0)
+    """Stop after so many seconds of training, and let the schedule end then; None for no such limit."""
+    num_validation: int = Field(default=64, ge=0)
+    """Samples that are kept apart, to see the loss on."""
+    evaluate_every: int = Field(default=100, gt=0)
+    """Steps between two looks at these."""
+    checkpoint_every: int = Field(default=500, gt=0)
+    """Steps between two checkpoints; there is one at the end in any case."""
+    keep_checkpoints: int = Field(default=2, gt=0)
+    """How many of the latest are kept."""
+    max_skipped: int = Field(default=5, gt=0)
+    """Stop after so many steps in a row whose loss or gradient was not finite."""
+    log: LogConfig = LogConfig()
+    """Where numbers go."""
+    seed: int = 0
+    device: str = "auto"
+    """`auto`, `cpu` or `cuda`: where the model is trained."""
+
+
+class SamplingConfig(Frozen):
+    """How answers are sampled in training. Neither top-p nor top-k: the ratio of probabilities would mean nothing."""
+
+    temperature: float = Field(default=1.0, gt=0)
+    engine: SamplerConfig = SamplerConfig()
+    """How the sampler spends memory."""
+
+
+class JudgeConfig(Frozen):
+    """Who judges the answers."""
+
+    service: str | None = None
+    """Address of a service (`http://host:port`); None for the devices of this machine."""
+    slots: int | None = Field(default=None, gt=0)
+    """Candidates judged at once on this machine's devices; None for the pool's own choice."""
+    cache: Path | None = None
+    """Folder in which this machine's verdicts are kept for other runs; None for nowhere."""
+    patience_s: float = Field(default=600.0, ge=0)
+    """Seconds that a fault of ours (a service that is down, a judge that failed) is waited out before it is masked."""
+
+
+class EvaluationConfig(Frozen):
+    """The periodic look at problems that are not trained on."""
+
+    problems: tuple[str, ...] = ()
+    """Suites; none for no evaluation."""
+    num_problems: int | None = Field(default=None, gt=0)
+    """The first so many of them; None for all."""
+    every: int = Field(default=10, gt=0)
+    """Steps between two; there is one before the first step and one after the last as well."""
+    temperature: float = Field(default=0.0, ge=0)
+    """0 is greedy."""
+    num_samples: int = Field(default=1, gt=0)
+    """Episodes a problem."""
+    num_turns: int | None = Field(default=None, gt=0)
+    """Turns of these; None for as many as in training."""
+
+
+class RLConfig(Frozen):
+    """Reinforcement learning on the judge's rewards; the defaults are Dr. Kernel's where it says."""
+
+    output: Path
+    """Folder of the run: checkpoints, `metrics.jsonl`, `rollouts/`, `model`, `best`."""
+    problems: tuple[str, ...] = Field(min_length=1)
+    """Suites to train on."""
+    size: Literal["small", "full"] = "small"
+    """Size of katas and graphs: `small` for `cpu` and `model:` devices, `full` for a GPU."""
+    model: ModelConfig
+    """Which model is trained; usually the `model` of an SFT run."""
+    play: PlayConfig = PlayConfig()
+    """How episodes go: turns, prompt, device and protocol of the judge, reward."""
+    sampling: SamplingConfig = SamplingConfig()
+    """How answers are sampled."""
+    judge: JudgeConfig = JudgeConfig()
+    """Who judges."""
+    learning: LearningConfig = LearningConfig()
+    """From rewards to a loss."""
+    filter_groups: bool = False
+    """Leave out (prompt, turn) groups whose members all have the same return, also from the loss's denominator."""
+    optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-6, betas=(0.9, 0.999))
+    """How weights are changed."""
+    packing: PackingConfig = PackingConfig()
+    """How samples become batches."""
+    steps: int = Field(default=300, gt=0)
+    """Steps of the run."""
+    prompts_per_step: int = Field(default=16, gt=0)
+    """Problems of a step."""
+    samples_per_prompt: int = Field(default=16, gt=0)
+    """Episodes a problem."""
+    updates_per_step: int = Field(default=1, gt=0)
+    """Changes of the weights a step, each from its part of the prompts; Kevin makes 2."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """The periodic look at other problems."""
+    checkpoint_every: int = Field(default=10, gt=0)
+    """Steps between two checkpoints; there is one at the end in any case."""
+    keep_checkpoints: int = Field(default=2, gt=0)
+    """How many of the latest are kept; the best one beside them."""
+    keep_rollouts: bool = True
+    """Write every step's episodes to `rollouts/`."""
+    max_skipped: int = Field(default=5, gt=0)
+    """Stop after so many steps in a row whose loss or gradient was not finite."""
+    log: LogConfig = LogConfig()
+    """Where numbers go."""
+    seed: int = 0
+    device: str = "auto"
+    """`auto`, `cpu` or `cuda`: where the model is trained (the judge's is `play.device`)."""
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> RLConfig:
+        if self.learning.prs is not None and self.play.device == "cpu":
+            raise ValueError("learning.prs needs a profile and play.device 'cpu' has none: set learning.prs to 'none'")
+        if self.model.path is None:
+            raise ValueError("model.path is missing: RL starts from a model that can answer")
+        if self.updates_per_step > self.prompts_per_step:
+            raise ValueError("updates_per_step is larger than prompts_per_step")
+        return self

@@ -1,0 +1,140 @@
+"""The journal of a run: one JSON line a step, and the same numbers in TensorBoard (and wandb or trackio, if asked).
+
+`metrics.jsonl` is the truth; the others are pictures of it. Each step is in it exactly once: when a run goes on from a
+checkpoint, lines of later steps (which will be played again) and a line that a killed process left torn are taken out
+first. Durations stand apart under `seconds`: everything else of a line repeats when a run is repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from kerneldojo.schema import Frozen
+
+
+class LogConfig(Frozen):
+    """Where numbers go beside `metrics.jsonl`."""
+
+    tensorboard: bool = True
+    """Event files in the run's folder."""
+    tracker: Literal["wandb", "trackio"] | None = None
+    """A service to send them to as well; its package must be installed."""
+    project: str = "kerneldojo"
+    """Project name at the tracker."""
+
+
+class JournalError(RuntimeError):
+    """The journal cannot be written, so that the run would go on unrecorded; one line says why."""
+
+
+class Journal:
+    """Appends records and passes them on."""
+
+    def __init__(self, folder: Path, config: LogConfig, settings: dict[str, Any], after_step: int = 0) -> None:
+        """Open the journal of the run in `folder`, of which steps up to `after_step` have happened.
+
+        Raises:
+            JournalError: the folder cannot be written, or the tracker's package is missing.
+        """
+        self.path = folder / "metrics.jsonl"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _keep_until(self.path, after_step)
+            self._file = self.path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise JournalError(f"cannot write {self.path}: {error.strerror}") from error
+        self._writer: Any = None
+        if config.tensorboard:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=after_step + 1)
+        self._tracker = _start_tracker(config, folder, settings) if config.tracker else None
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Append one record, with its `step` and whatever else; on disk when this returns.
+
+        Raises:
+            JournalError: it could not be written.
+        """
+        try:
+            self._file.write(json.dumps(_finite(dict(record)), allow_nan=False) + "\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise JournalError(f"cannot write {self.path}: {error.strerror}") from error
+        scalars = dict(_scalars(record))
+        step = int(scalars.pop("step", 0))
+        if self._writer is not None:
+            for name, value in scalars.items():
+                self._writer.add_scalar(name, value, step)
+        if self._tracker is not None:
+            self._tracker.log(scalars, step=step)
+
+    def close(self) -> None:
+        """Flush and let go."""
+        self._file.close()
+        if self._writer is not None:
+            self._writer.close()
+        if self._tracker is not None:
+            self._tracker.finish()
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """The records of a `metrics.jsonl`; a torn last line is left out."""
+    records: list[dict[str, Any]] = []
+    for line in path.read_text("utf-8").splitlines():
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return records
+
+
+def _keep_until(path: Path, step: int) -> None:
+    """Rewrite the file without later steps, whole or not at all."""
+    if not path.exists():
+        return
+    kept = [record for record in read_journal(path) if record.get("step", 0) <= step]
+    partial = path.with_suffix(f".partial-{os.getpid()}")
+    with partial.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(record, allow_nan=False) + "\n" for record in kept)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path)
+
+
+def _scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    for key, value in record.items():
+        if isinstance(value, Mapping):
+            yield from _scalars(cast("Mapping[str, Any]", value), f"{prefix}{key}/")
+        elif isinstance(value, int | float) and math.isfinite(value):
+            yield f"{prefix}{key}", float(value)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in cast("list[Any]", value)]
+    return value
+
+
+def _start_tracker(config: LogConfig, folder: Path, settings: dict[str, Any]) -> Any:
+    import importlib
+
+    assert config.tracker is not None
+    try:
+        module: Any = importlib.import_module(config.tracker)
+    except ImportError as error:
+        raise JournalError(f"log.tracker: {config.tracker} is not installed") from error
+    options = {"project": config.project, "name": folder.name, "config": settings, "resume": "allow"}
+    if config.tracker == "wandb":
+        options["id"] = folder.name
+    return module.init(**options)

@@ -1,0 +1,41 @@
+"""Who judges in training: the devices of this machine, or a service elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+from kerneldojo.pool import DeviceState, Executor
+from kerneldojo.schema import Evaluation, Job
+from kerneldojo.training.config import RLConfig
+
+
+class NoJudge:
+    """The executor of a rank that judges nothing, since the first one does for all."""
+
+    num_slots = 0
+
+    def submit(self, job: Job) -> Future[Evaluation]:
+        """Raises RuntimeError, always."""
+        raise RuntimeError(f"only the first rank judges (asked for {job.problem.name})")
+
+    def devices(self) -> Sequence[DeviceState]:
+        """None."""
+        return ()
+
+    def close(self, *, drain: bool = True) -> None:
+        """Nothing to close."""
+
+
+def open_executor(config: RLConfig, *, is_first: bool = True) -> Executor:
+    """The executor that a run's configuration asks for; to be closed. Other ranks than the first need none."""
+    if not is_first:
+        return NoJudge()
+    if config.judge.service is not None:
+        from kerneldojo.client import ClientExecutor
+
+        return ClientExecutor(config.judge.service)
+    from kerneldojo.pool import PoolConfig, open_pool
+
+    settings = PoolConfig(cache_folder=config.judge.cache)
+    return open_pool("local", [config.play.device], num_slots=config.judge.slots, config=settings)

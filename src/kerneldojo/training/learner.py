@@ -1,0 +1,211 @@
+"""The learner: a model, its tokenizer and its optimisers on this process's device, and the few things done with them.
+
+It scores answers, adds gradients up over micro-batches, takes a step, and writes or takes up a checkpoint, with all
+weights or adapters alone, on one device or on several. What is learned *from* is not its business: supervised training
+and RL hand it batches and a loss.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor
+
+from kerneldojo.algorithms.log_probs import TokenLogProbs
+from kerneldojo.policies.sampler import Sampler, SamplerConfig, end_ids_of
+from kerneldojo.training.checkpoints import load_state, random_state, restore_random_state
+from kerneldojo.training.models import LoRAConfig, ModelConfig, load_model, new_model, with_lora
+from kerneldojo.training.optimizing import OptimizerConfig, Optimizers
+from kerneldojo.training.packing import Batch
+from kerneldojo.training.parallel import (
+    Ranks,
+    full_tensor,
+    optimizer_state,
+    restore_optimizer_state,
+    shard,
+    whole_model,
+)
+from kerneldojo.training.scoring import Scorer, score_all
+from kerneldojo.training.tokens import load_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Loss = Callable[[Batch, Tensor], Tensor]
+"""From a batch and the (K,) log-probabilities of its targets to the share of these in the loss of the whole step."""
+
+
+class Learner:
+    """A model that is trained."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        config: ModelConfig,
+        optimizer: OptimizerConfig,
+        ranks: Ranks,
+        adapter: Any = None,
+        sampler: SamplerConfig | None = None,
+    ) -> None:
+        """Put `model` (float32, on the CPU) on the device and divide it among the ranks.
+
+        `adapter`: peft's wrapper. `sampler`: for a learner that answers, too.
+        """
+        self.tokenizer, self.config, self.ranks, self.adapter = tokenizer, config, ranks, adapter
+        self.dtype = config.compute_dtype(ranks.device)
+        if config.gradient_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+            if adapter is not None:
+                model.enable_input_require_grads()
+        self.scorer = Scorer(model, self.dtype)
+        cast("Any", self.scorer).to(ranks.device)
+        # What samples needs whole weights: its copy is made before they are divided.
+        self._mirror: PreTrainedModel | None = None
+        self.sampler = None if sampler is None else self._new_sampler(sampler)
+        shard(self.scorer, ranks, self.dtype)
+        self.optimizers = Optimizers(self.scorer, optimizer)
+        self.pad_id = int(cast("Any", tokenizer.pad_token_id or 0))
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """The model itself."""
+        return self.scorer.model
+
+    def score(self, batches: Sequence[Batch], num_tokens: int, temperature: float) -> TokenLogProbs:
+        """(num_tokens,) log-probabilities and entropies of a whole step; every rank scores its share."""
+        self.scorer.eval()
+        mine = [batch for batch, _ in self.ranks.even_share(batches)]
+        if self.ranks.count > 1 and mine and not self.ranks.even_share(batches)[-1][1]:
+            # The repeat keeps the ranks in step; its scores would be counted twice.
+            scores = score_all(self.scorer, mine[:-1], num_tokens, temperature, self.ranks.device)
+            score_all(self.scorer, mine[-1:], num_tokens, temperature, self.ranks.device)
+        else:
+            scores = score_all(self.scorer, mine, num_tokens, temperature, self.ranks.device)
+        return TokenLogProbs(self.ranks.total(scores.log_probs), self.ranks.total(scores.entropy))
+
+    def add_gradients(self, batches: Sequence[Batch], loss: Loss, temperature: float = 1.0) -> float:
+        """Add the gradients of `loss` over all batches of a step; returns the loss of the step, over all ranks."""
+        self.scorer.train()
+        total = torch.zeros((), dtype=torch.float64)
+        for batch, counts in self.ranks.even_share(batches):
+            placed = batch.to(self.ranks.device)
+            value = loss(placed, self.scorer(placed, temperature).log_probs) if counts else None
+            if value is None:  # a repeat: the passes are made for the other ranks' sake
+                value = self.scorer(placed, temperature).log_probs.sum() * 0.0
+            (value * self.ranks.count).backward()  # FSDP averages over ranks what is to be summed
+            total += value.detach().double().cpu()
+        return float(self.ranks.total(total))
+
+    def step(self, step: int, progress: float, loss: float) -> tuple[float, float] | None:
+        """Clip and apply the gradients; returns their norm and the rate.
+
+        Where loss or gradients are not finite the weights stay as they are and None is returned.
+        """
+        norm = float(self.optimizers.clip())
+        if not (math.isfinite(norm) and math.isfinite(loss)):
+            self.optimizers.zero_grad()
+            return None
+        return norm, self.optimizers.step(step, progress)
+
+    def _new_sampler(self, config: SamplerConfig) -> Sampler:
+        """Samples in what the layers compute in: in float32 from the model itself, else from a copy of its own."""
+        if self.dtype == torch.bfloat16:
+            config = config.model_copy(update={"dtype": "bfloat16"})
+        elif self.ranks.count > 1:
+            self._mirror = copy.deepcopy(self.model).requires_grad_(False).eval()
+        return Sampler(self._mirror or self.model, end_ids_of(self.model, self.tokenizer), config)
+
+    def refresh_sampler(self) -> None:
+        """Let the sampler know today's weights (its own copies it refreshes itself). Every rank must call this."""
+        if self._mirror is None:
+            return
+        targets = dict(self._mirror.named_parameters())
+        with torch.no_grad():
+            for name, source in self.model.named_parameters():
+                targets[name].copy_(full_tensor(source))
+
+    def without_adapter(self) -> AbstractContextManager[Any]:
+        """A context in which the adapters are off, so that the model is the one they were put on."""
+        return self.adapter.disable_adapter()
+
+    def state(self) -> dict[str, Any]:
+        """All that a checkpoint needs beside the weights. Every rank must ask for it."""
+        device = self.ranks.device
+        return {
+            "optimizer": optimizer_state(self.scorer, self.optimizers.each),
+            "random": self.ranks.gather(random_state(device)),
+        }
+
+    def restore(self, checkpoint: Path) -> dict[str, Any]:
+        """Take up optimiser and generators of a checkpoint (weights come with `open_learner`); returns its state."""
+        state = load_state(checkpoint)
+        restore_optimizer_state(self.scorer, self.optimizers.each, state["optimizer"])
+        random = state["random"]
+        if len(random) == self.ranks.count:
+            restore_random_state(random[self.ranks.rank], self.ranks.device)
+        return state
+
+    def gather_weights(self) -> Callable[[Path], object]:
+        """What writes model and tokenizer into a folder. Every rank must ask for it; the first one calls it."""
+        weights = whole_model(self.model) if self.ranks.count > 1 else None
+
+        def save(folder: Path) -> None:
+            if self.adapter is None:
+                self.model.save_pretrained(folder, state_dict=weights)
+            else:
+                named = None if weights is None else {f"base_model.model.{key}": one for key, one in weights.items()}
+                self.adapter.save_pretrained(folder, state_dict=named)
+            cast("Any", self.tokenizer).save_pretrained(folder)
+
+        return save
+
+
+def open_learner(
+    config: ModelConfig,
+    optimizer: OptimizerConfig,
+    ranks: Ranks,
+    *,
+    seed: int = 0,
+    checkpoint: Path | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    sampler: SamplerConfig | None = None,
+) -> Learner:
+    """The model that `config` names, or with `checkpoint` the same as it was there.
+
+    `tokenizer`: for a model from nothing, which has none of its own yet. `sampler`: for a learner that answers, too.
+
+    Raises:
+        ValueError: a model from nothing without a tokenizer.
+    """
+    saved = None if checkpoint is None else checkpoint / "model"
+    if saved is not None:
+        tokenizer = load_tokenizer(str(saved))
+    elif config.path is not None:
+        tokenizer = load_tokenizer(config.path)
+    if tokenizer is None:
+        raise ValueError("a model from nothing needs a tokenizer")
+    whole = saved is not None and config.lora is None
+    if whole or config.path is not None:
+        model = load_model(str(saved) if whole else cast("str", config.path))
+    else:
+        model = new_model(config.shape, tokenizer, seed)
+    adapter: Any = None
+    if config.lora is not None:
+        adapter = _adapter(model, config.lora, saved)
+        model = cast("PreTrainedModel", adapter.get_base_model())
+    return Learner(model, tokenizer, config, optimizer, ranks, adapter, sampler)
+
+
+def _adapter(model: PreTrainedModel, config: LoRAConfig, saved: Path | None) -> Any:
+    if saved is None:
+        return with_lora(model, config)
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(model, str(saved), is_trainable=True)

@@ -1,0 +1,139 @@
+"""Packing: several samples in one row, so that no token is spent on padding.
+
+Samples have very different lengths. Side by side in one row they cannot see one another: positions start again at 0
+for each, which is how Hugging Face models know where a sample begins, and build a block-diagonal attention mask (or
+FlashAttention's variable-length call) from it. Log-probabilities are the same as one by one; a test holds us to it.
+
+Attention over a row costs the square of its length, so rows should not be longer than they must: `row_tokens` of a few
+samples' length, and several rows in a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One turn as token ids: a prompt, and the answer that is learned from."""
+
+    prompt: tuple[int, ...]
+    answer: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.prompt) + len(self.answer)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows for one forward pass, and where in them the answers' tokens are predicted."""
+
+    input_ids: Tensor
+    """(B, L) int64."""
+    position_ids: Tensor
+    """(B, L) int64, starting again at 0 with each sample."""
+    predictors: Tensor
+    """(K,) int64: flat positions in (B · L) whose output predicts an answer's token."""
+    targets: Tensor
+    """(K,) int64: the token that is predicted there."""
+    tokens: Tensor
+    """(K,) int64: which of the step's answer tokens each is (see `token_offsets`)."""
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on another device."""
+        fields = (self.input_ids, self.position_ids, self.predictors, self.targets, self.tokens)
+        return Batch(*(tensor.to(device, non_blocking=True) for tensor in fields))
+
+
+def fill_rows(lengths: Sequence[int], row_tokens: int, num_open: int = 16) -> list[list[int]]:
+    """Assign samples to rows of at most `row_tokens`, roughly in the order given (a longer one has a row of its own).
+
+    Next-fit with `num_open` rows open: each sample goes to the fullest open row that it fits into. Returns rows of
+    indices into `lengths`.
+    """
+    rows: list[list[int]] = []
+    used: list[int] = []
+    opened: list[int] = []
+    for index, length in enumerate(lengths):
+        fitting = [row for row in opened if used[row] + length <= row_tokens]
+        if fitting:
+            row = max(fitting, key=lambda one: used[one])
+        else:
+            row = len(rows)
+            rows.append([])
+            used.append(0)
+            opened = [*opened, row][-num_open:]
+        rows[row].append(index)
+        used[row] += length
+    return rows
+
+
+def make_batches(
+    samples: Sequence[Sample],
+    *,
+    chosen: Sequence[int] | None = None,
+    row_tokens: int,
+    batch_tokens: int,
+    pad_id: int = 0,
+) -> list[Batch]:
+    """Pack the `chosen` samples (all by default) into batches of about `batch_tokens`.
+
+    `Batch.tokens` counts the answer tokens of *all* samples, chosen or not, so that sums over batches are sums over
+    the step. Samples must have a prompt (something must predict the first token) and an answer.
+    """
+    picked = list(range(len(samples))) if chosen is None else list(chosen)
+    offsets = token_offsets(samples)
+    rows = fill_rows([len(samples[index]) for index in picked], row_tokens)
+    per_batch = max(1, batch_tokens // row_tokens)
+    batches: list[Batch] = []
+    for start in range(0, len(rows), per_batch):
+        members = [[picked[index] for index in row] for row in rows[start : start + per_batch]]
+        batches.append(_batch(samples, members, offsets, pad_id))
+    return batches
+
+
+def token_offsets(samples: Sequence[Sample]) -> list[int]:
+    """Index of the first answer token of each sample, where answers lie one after the other; one more for the end."""
+    offsets = [0]
+    for sample in samples:
+        offsets.append(offsets[-1] + len(sample.answer))
+    return offsets
+
+
+def sample_of_token(samples: Sequence[Sample]) -> Tensor:
+    """(T,) int64: the sample that each answer token belongs to."""
+    lengths = torch.tensor([len(sample.answer) for sample in samples], dtype=torch.int64)
+    return torch.repeat_interleave(torch.arange(len(samples)), lengths)
+
+
+def _batch(samples: Sequence[Sample], rows: list[list[int]], offsets: list[int], pad_id: int) -> Batch:
+    width = max(sum(len(samples[index]) for index in row) for row in rows)
+    ids: list[int] = []
+    positions: list[int] = []
+    predictors: list[int] = []
+    targets: list[int] = []
+    tokens: list[int] = []
+    for row in rows:
+        for index in row:
+            sample = samples[index]
+            if not sample.prompt or not sample.answer:
+                raise ValueError("a sample needs a prompt and an answer")
+            first = len(ids) + len(sample.prompt) - 1
+            predictors.extend(range(first, first + len(sample.answer)))
+            targets.extend(sample.answer)
+            tokens.extend(range(offsets[index], offsets[index + 1]))
+            ids.extend((*sample.prompt, *sample.answer))
+            positions.extend(range(len(sample)))
+        padding = -len(ids) % width
+        ids.extend([pad_id] * padding)
+        positions.extend(range(padding))
+    shape = (len(rows), width)
+    return Batch(
+        torch.tensor(ids, dtype=torch.int64).view(shape),
+        torch.tensor(positions, dtype=torch.int64).view(shape),
+        *(torch.tensor(column, dtype=torch.int64) for column in (predictors, targets, tokens)),
+    )

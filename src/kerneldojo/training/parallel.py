@@ -1,0 +1,148 @@
+"""Several GPUs of one machine: every process (a *rank*) holds a share of the weights and does a share of the work.
+
+Started by `torchrun --nproc-per-node N -m kerneldojo.cli train ...`; without it there is one process and nothing here
+costs anything. With FSDP2 (`fully_shard`) weights, gradients and optimiser states are divided among the ranks, and
+gathered layer by layer as they are used.
+
+Gradients: FSDP *averages* over ranks what each computed of its share. A loss that is a sum over all samples, each
+weighted once over the whole step, therefore has to be multiplied by the number of ranks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Which of how many processes this is, and the device that it trains on."""
+
+    rank: int
+    count: int
+    device: torch.device
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes, shows and judges for all."""
+        return self.rank == 0
+
+    def share(self, items: Sequence[T]) -> list[T]:
+        """This rank's part: every `count`-th item."""
+        return list(items[self.rank :: self.count])
+
+    def even_share(self, items: Sequence[T]) -> list[tuple[T, bool]]:
+        """This rank's part of `items`, as many for every rank: what is missing is made up of repeats marked False.
+
+        Ranks must go through the model equally often, for each pass is a conversation among them.
+        """
+        if not items:
+            return []
+        length = -(-len(items) // self.count) * self.count
+        padded = [(item, True) for item in items] + [(items[0], False)] * (length - len(items))
+        return padded[self.rank :: self.count]
+
+    def gather(self, value: T) -> list[T]:
+        """Everybody's `value`, in order of rank, on every rank."""
+        if self.count == 1:
+            return [value]
+        values: list[Any] = [None] * self.count
+        dist.all_gather_object(values, value)
+        return values
+
+    def from_first(self, value: T) -> T:
+        """The first rank's `value`, on every rank."""
+        if self.count == 1:
+            return value
+        values: list[Any] = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
+
+    def total(self, value: Tensor) -> Tensor:
+        """The sum over ranks."""
+        if self.count == 1:
+            return value
+        summed = value.to(self.device)
+        dist.all_reduce(summed)
+        return summed.to(value.device)
+
+
+def start_ranks(device: str = "auto") -> Ranks:
+    """Join the other processes that torchrun started, if it did.
+
+    `device`: `auto` (a GPU for each rank where there is one), `cpu` or `cuda`.
+    """
+    count, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    use_cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+    if not use_cuda:
+        chosen = torch.device("cpu")
+    else:
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        chosen = torch.device(device if device.startswith("cuda:") else f"cuda:{local}")
+        torch.cuda.set_device(chosen)
+    if count > 1 and not dist.is_initialized():
+        dist.init_process_group("nccl" if use_cuda else "gloo", device_id=chosen if use_cuda else None)
+    return Ranks(rank, count, chosen)
+
+
+def end_ranks(ranks: Ranks) -> None:
+    """Leave the others."""
+    if ranks.count > 1 and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def shard(scorer: nn.Module, ranks: Ranks, dtype: torch.dtype) -> None:
+    """Divide the weights of `scorer` among the ranks, layer by layer; nothing with a single one.
+
+    Weights stay float32 in their shards; they are gathered, and layers compute, in `dtype`; gradients are summed in
+    float32.
+    """
+    if ranks.count == 1:
+        return
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    mesh = init_device_mesh(ranks.device.type, (ranks.count,))
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    layer_names: set[str] = set(getattr(getattr(scorer, "model", None), "_no_split_modules", None) or ())
+    for module in list(scorer.modules()):
+        if type(module).__name__ in layer_names:
+            fully_shard(module, mesh=mesh, mp_policy=policy)
+    fully_shard(scorer, mesh=mesh, mp_policy=policy)
+
+
+def full_tensor(tensor: Tensor) -> Tensor:
+    """A tensor whole: gathered if it is a shard. Every rank must ask for it."""
+    gather = getattr(tensor, "full_tensor", None)
+    return tensor if gather is None else gather()
+
+
+def whole_model(model: nn.Module) -> dict[str, Tensor]:
+    """All weights, gathered, by name, on the CPU: for the first rank to write. Every rank must ask for it."""
+    return {name: full_tensor(value).detach().cpu() for name, value in model.state_dict().items()}
+
+
+def optimizer_state(scorer: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Any]:
+    """The optimisers' states by the names of the weights, gathered, on the CPU: independent of the number of ranks."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
+
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    return dict(get_optimizer_state_dict(scorer, tuple(optimizers), options=options))
+
+
+def restore_optimizer_state(
+    scorer: nn.Module, optimizers: Sequence[torch.optim.Optimizer], state: dict[str, Any]
+) -> None:
+    """Take up a state that `optimizer_state` gave, on any number of ranks."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
+
+    options = StateDictOptions(full_state_dict=True)
+    set_optimizer_state_dict(scorer, tuple(optimizers), optim_state_dict=state, options=options)

@@ -1,0 +1,102 @@
+"""What every run has beside its loop: a folder, a configuration on record, checkpoints, a way to go on.
+
+run/config.json          what it was told (a run goes on only under the same)
+run/metrics.jsonl        one line a step
+run/checkpoints/         step-000010/, ...
+run/model -> ...         the newest weights, an ordinary Hugging Face checkpoint
+run/best -> ...          RL: those that did best on the evaluation problems
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from kerneldojo.schema import Frozen
+from kerneldojo.training.checkpoints import Checkpoints
+from kerneldojo.training.parallel import Ranks
+from kerneldojo.training.settings import ConfigError
+
+MAY_CHANGE = frozenset({"steps", "epochs", "max_seconds", "log", "keep_checkpoints", "checkpoint_every", "judge"})
+"""Keys of a configuration that a run that goes on may be given anew: none of them changes a step."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    steps: int
+    """Steps taken over the whole run."""
+    reason: str
+    """`finished`, `stopped` (somebody asked) or why it could not go on."""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it ended as it was meant to."""
+        return self.reason in ("finished", "stopped")
+
+
+def open_run(config: Frozen, output: Path, ranks: Ranks, *, resume: bool, keep: int) -> tuple[Checkpoints, Path | None]:
+    """Make or find the folder of a run; its checkpoints, and the one to go on from (None for a new run).
+
+    The first rank looks and tells the others: a folder that it has just made is not an old run.
+
+    Raises:
+        ConfigError: the folder holds a run already and `resume` is False, or a run with another configuration.
+    """
+    checkpoints = Checkpoints(output / "checkpoints", keep)
+    mistake = ""
+    latest: Path | None = None
+    if ranks.is_first:
+        try:
+            _open_folder(config, output, resume=resume)
+            checkpoints.sweep()
+            latest = checkpoints.latest() if resume else None
+        except ConfigError as error:
+            mistake = str(error)
+    mistake, latest = ranks.from_first((mistake, latest))
+    if mistake:
+        raise ConfigError(mistake)
+    return checkpoints, latest
+
+
+def _open_folder(config: Frozen, output: Path, *, resume: bool) -> None:
+    told = config.model_dump(mode="json")
+    path = output / "config.json"
+    if path.exists():
+        before = json.loads(path.read_text("utf-8"))
+        if not resume:
+            raise ConfigError(
+                f"output: {output} holds a run already: give --resume to go on with it, or another folder"
+            )
+        for key in sorted({*before, *told} - MAY_CHANGE):
+            if before.get(key) != told.get(key):
+                raise ConfigError(f"{key}: differs from the run in {output}, which can only go on as it was")
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        replace_text(path, json.dumps(told, indent=2) + "\n")
+    except OSError as error:
+        raise ConfigError(f"output: cannot write {path}: {error.strerror}") from error
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all, and for good."""
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def point(link: Path, target: Path) -> None:
+    """Make `link` point to `target`, from one moment to the next."""
+    partial = link.with_name(f".{link.name}.partial-{os.getpid()}")
+    partial.unlink(missing_ok=True)
+    partial.symlink_to(os.path.relpath(target, link.parent))
+    partial.rename(link)

@@ -1,0 +1,86 @@
+"""Scoring: the log-probabilities of given answers under a model, without ever building all logits.
+
+Only the positions that predict an answer's token go through the output layer, a chunk at a time
+(`algorithms.log_probs`). `Scorer` is the module that is trained and sharded: everything that touches weights happens
+inside its `forward`, so that FSDP gathers the output layer too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from kerneldojo.algorithms import log_probs_from_hidden, log_probs_from_logits
+from kerneldojo.algorithms.log_probs import TokenLogProbs
+from kerneldojo.training.packing import Batch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+class Scorer(nn.Module):
+    """A causal model as a function from packed rows to log-probabilities of the answers in them."""
+
+    def __init__(self, model: PreTrainedModel, dtype: torch.dtype = torch.float32, chunk_size: int = 1024) -> None:
+        """`dtype`: what the layers compute in; float32 weights are cast as they are used."""
+        super().__init__()
+        self.model = model
+        self.dtype, self.chunk_size = dtype, chunk_size
+        self.is_plain = has_plain_output(model)
+
+    def forward(self, batch: Batch, temperature: float = 1.0) -> TokenLogProbs:
+        """(K,) log-probabilities and entropies of `batch.targets` at `temperature`, float32."""
+        inputs: dict[str, Any] = {
+            "input_ids": batch.input_ids,
+            "position_ids": batch.position_ids,
+            "attention_mask": None,
+            "use_cache": False,
+        }
+        decoder = cast("Any", self.model).get_decoder() if self.is_plain else self.model
+        with torch.autocast(batch.input_ids.device.type, self.dtype, enabled=self.dtype != torch.float32):
+            output = decoder(**inputs)
+        if not self.is_plain:
+            logits = output.logits.flatten(0, 1)[batch.predictors]
+            return log_probs_from_logits(logits, batch.targets, temperature, self.chunk_size)
+        chosen = output.last_hidden_state.flatten(0, 1)[batch.predictors].to(self.dtype)
+        weight = cast("Tensor", cast("Any", self.model).get_output_embeddings().weight).to(self.dtype)
+        return log_probs_from_hidden(chosen, weight, batch.targets, temperature, self.chunk_size)
+
+
+@torch.no_grad()
+def has_plain_output(model: PreTrainedModel) -> bool:
+    """Whether the logits are just hidden states times the output layer's weight, found out by trying.
+
+    Some models scale or cap their logits, or have a bias; for these the logits are built, at the answers' positions.
+    """
+    inner = cast("Any", model)
+    head = inner.get_output_embeddings()
+    if head is None or not isinstance(getattr(head, "weight", None), Tensor):
+        return False
+    device = head.weight.device
+    ids = torch.arange(1, 5, device=device)[None] % int(head.weight.shape[0])
+    training = model.training
+    model.eval()
+    hidden = inner.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
+    logits = model(input_ids=ids, use_cache=False).logits
+    model.train(training)
+    return torch.allclose(logits.float(), (hidden @ head.weight.T).float(), rtol=1e-3, atol=1e-4)
+
+
+@torch.no_grad()
+def score_all(
+    scorer: nn.Module, batches: Sequence[Batch], num_tokens: int, temperature: float, device: torch.device
+) -> TokenLogProbs:
+    """(num_tokens,) log-probabilities and entropies over all batches, without gradients, on the CPU.
+
+    Tokens that are in no batch are 0, so that sums over ranks with different batches are the whole.
+    """
+    log_probs, entropy = torch.zeros(num_tokens), torch.zeros(num_tokens)
+    for batch in batches:
+        scores = scorer(batch.to(device), temperature)
+        log_probs[batch.tokens] = scores.log_probs.float().cpu()
+        entropy[batch.tokens] = scores.entropy.float().cpu()
+    return TokenLogProbs(log_probs, entropy)

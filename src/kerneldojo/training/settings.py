@@ -1,0 +1,83 @@
+"""Configurations: a TOML file, changed key by key on the command line, checked as a whole before anything starts.
+
+    dojo train rl recipes/laptop-rl.toml --set steps=5 --set sampling.temperature=0.8 --set learning.prs=none
+
+The word `none` (in the file too, as a string) stands for "off", since TOML has no null. A mistake is told in one line
+that names its key: a run that would fail after an hour for a misspelt key fails in the first second.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from pydantic import ValidationError
+
+from kerneldojo.schema import Frozen
+
+Config = TypeVar("Config", bound=Frozen)
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the text is one line that names the key."""
+
+
+def load_config(kind: type[Config], path: Path, overrides: Iterable[str] = ()) -> Config:
+    """Read `path`, apply `overrides` (each `dotted.key=value`) and check everything.
+
+    Raises:
+        ConfigError: an unreadable file, bad TOML, a bad override, an unknown key or a bad value, in one line.
+    """
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {' '.join(str(error).split())}") from error
+    for override in overrides:
+        _apply(table, override)
+    try:
+        return kind.model_validate(_without_none(table))
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {first_error(error)}") from error
+
+
+def first_error(error: ValidationError) -> str:
+    """The first mistake that pydantic found, as `key: what is wrong`, and how many more there are."""
+    mistakes = error.errors(include_url=False)
+    mistake = mistakes[0]
+    key = ".".join(str(part) for part in mistake["loc"]) or "the configuration"
+    words = "unknown key" if mistake["type"] == "extra_forbidden" else mistake["msg"].removeprefix("Value error, ")
+    shown = repr(mistake["input"])
+    given = f" (given: {shown})" if mistake["type"] != "missing" and len(shown) <= 60 else ""
+    more = f"; and {len(mistakes) - 1} more" if len(mistakes) > 1 else ""
+    return " ".join(f"{key}: {words}{given}{more}".split())
+
+
+def _apply(table: dict[str, Any], override: str) -> None:
+    """Set one `dotted.key=value` in `table`; the value is TOML where it can be read as such, else a string."""
+    key, equals, text = override.partition("=")
+    parts: Sequence[str] = key.strip().split(".")
+    if not equals or not all(parts):
+        raise ConfigError(f"--set {override}: expected dotted.key=value")
+    for depth, part in enumerate(parts[:-1]):
+        inner = table.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"--set {override}: {'.'.join(parts[: depth + 1])} is a value, not a table")
+        table = cast("dict[str, Any]", inner)
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    table[parts[-1]] = value
+
+
+def _without_none(value: Any) -> Any:
+    """`value` with every string `none` replaced by None."""
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_without_none(item) for item in cast("list[Any]", value)]
+    return None if value == "none" else value

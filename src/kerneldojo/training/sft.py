@@ -1,0 +1,230 @@
+"""Supervised training: imitate the answers that the judge passed (or a chosen mixture of others).
+
+Each turn is one sample: its prompt as RL would render it, and the loss on the answer's tokens alone, the end token
+included. Order and packing of an epoch follow from the seed, so that a run that was killed goes on exactly where its
+last checkpoint left it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from kerneldojo.episodes import answer_ids, config_of, messages_at, render
+from kerneldojo.schema import Episode, Status, Turn
+from kerneldojo.training.checkpoints import CheckpointError, Checkpoints
+from kerneldojo.training.config import KeepConfig, SFTConfig
+from kerneldojo.training.display import Display
+from kerneldojo.training.journal import Journal
+from kerneldojo.training.learner import Learner, open_learner
+from kerneldojo.training.models import num_parameters
+from kerneldojo.training.packing import Batch, Sample, make_batches
+from kerneldojo.training.parallel import Ranks
+from kerneldojo.training.runs import Outcome, open_run, point
+from kerneldojo.training.settings import ConfigError
+from kerneldojo.training.stopping import StopSwitch
+from kerneldojo.training.tokens import train_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def train_sft(config: SFTConfig, ranks: Ranks, *, resume: bool = False, show: bool = True) -> Outcome:
+    """Train as `config` says; the newest weights are in `output/model` afterwards.
+
+    Raises:
+        ConfigError: the configuration, the data and the folder do not go together, in one line.
+    """
+    checkpoints, latest = open_run(config, config.output, ranks, resume=resume, keep=config.keep_checkpoints)
+    episodes = list(read_episodes(config))
+    tokenizer = None
+    if latest is None and config.model.path is None:
+        tokenizer = train_tokenizer(corpus(episodes), config.model.shape.vocabulary)
+    learner = open_learner(
+        config.model, config.optimizer, ranks, seed=config.seed, checkpoint=latest, tokenizer=tokenizer
+    )
+    limit = config.keep.max_tokens or getattr(learner.model.config, "max_position_embeddings", None)
+    samples = list(samples_of(episodes, learner.tokenizer, config.keep, limit))
+    if len(samples) <= config.num_validation:
+        raise ConfigError(f"data: {len(samples)} samples pass `keep`, and num_validation is {config.num_validation}")
+    return _Training(config, learner, samples, checkpoints).run(latest, show=show and ranks.is_first)
+
+
+class _Training:
+    """The state of a run between two steps."""
+
+    def __init__(self, config: SFTConfig, learner: Learner, samples: list[Sample], checkpoints: Checkpoints) -> None:
+        order = np.random.default_rng([config.seed, 0]).permutation(len(samples))
+        self.config, self.learner, self.checkpoints = config, learner, checkpoints
+        self.validation = [samples[i] for i in order[: config.num_validation]]
+        self.samples = [samples[i] for i in order[config.num_validation :]]
+        self.step, self.seconds, self.num_tokens, self.num_skipped = 0, 0.0, 0, 0
+        self._epoch_at_hand = (0, self._epoch(0))
+        self.steps_an_epoch = len(self._epoch_at_hand[1])
+        self.num_steps = max(1, math.ceil(config.epochs * self.steps_an_epoch))
+
+    def run(self, latest: Path | None, *, show: bool) -> Outcome:
+        config, ranks = self.config, self.learner.ranks
+        if latest is not None:
+            counters = self.learner.restore(latest)["counters"]
+            self.step, self.seconds, self.num_tokens = counters["step"], counters["seconds"], counters["tokens"]
+        journal = None
+        if ranks.is_first:
+            told = config.model_dump(mode="json")
+            journal = Journal(config.output, config.log, told, -1 if latest is None else self.step)
+        size = f"{num_parameters(self.learner.model) / 1e6:.1f} M parameters, {len(self.samples)} samples"
+        try:
+            with Display("sft", size, self.num_steps, enabled=show) as display, StopSwitch() as stop:
+                reason = self._loop(journal, display, stop)
+                return Outcome(self.step, self._save(reason, display))
+        finally:
+            if journal is not None:
+                journal.close()
+
+    def _loop(self, journal: Journal | None, display: Display, stop: StopSwitch) -> str:
+        config, ranks = self.config, self.learner.ranks
+        while self.step < self.num_steps and self.progress < 1:
+            if ranks.from_first(stop.wanted):
+                return "stopped"
+            epoch, place = divmod(self.step, self.steps_an_epoch)
+            if epoch != self._epoch_at_hand[0]:
+                self._epoch_at_hand = (epoch, self._epoch(epoch))
+            record = self._take_step(self._epoch_at_hand[1][place])
+            if self.step % config.evaluate_every == 0 or self.step == self.num_steps:
+                record["validation"] = {"loss": self._validation_loss()}
+            if journal is not None:
+                journal.write(record)
+                display.show_sft(record, self.progress)
+            if self.num_skipped >= config.max_skipped:
+                return f"loss or gradient was not finite {self.num_skipped} times in a row"
+            if self.step % config.checkpoint_every == 0:
+                self._save("", display)
+        return "finished"
+
+    @property
+    def progress(self) -> float:
+        """Share of the run that is done, by steps or by the clock, whichever is further; alike on all ranks."""
+        by_clock = self.seconds / self.config.max_seconds if self.config.max_seconds else 0.0
+        return max(self.step / self.num_steps, by_clock)
+
+    def _epoch(self, epoch: int) -> list[list[Batch]]:
+        """The steps of an epoch, each a list of micro-batches."""
+        config, packing = self.config, self.config.packing
+        order = np.random.default_rng([config.seed, 1, epoch]).permutation(len(self.samples)).tolist()
+        batches = make_batches(
+            self.samples,
+            chosen=order,
+            row_tokens=packing.row_tokens,
+            batch_tokens=packing.micro_batch_tokens,
+            pad_id=self.learner.pad_id,
+        )
+        each = max(1, config.batch_tokens // packing.micro_batch_tokens)
+        return [batches[start : start + each] for start in range(0, len(batches), each)]
+
+    def _take_step(self, batches: Sequence[Batch]) -> dict[str, Any]:
+        start = time.perf_counter()
+        num_tokens = sum(len(batch.targets) for batch in batches)
+        loss = self.learner.add_gradients(batches, lambda _, log_probs: -log_probs.sum() / num_tokens)
+        taken = self.learner.step(self.step, self.progress, loss)
+        self.step += 1
+        self.num_skipped = 0 if taken else self.num_skipped + 1
+        # All ranks go by the first one's clock: the schedule must be the same everywhere.
+        self.seconds = self.learner.ranks.from_first(self.seconds + time.perf_counter() - start)
+        self.num_tokens += sum(batch.input_ids.numel() for batch in batches)
+        record: dict[str, Any] = {"step": self.step, "loss": loss, "answer_tokens": num_tokens}
+        record |= {"grad_norm": taken[0], "learning_rate": taken[1]} if taken else {"skipped": "not finite"}
+        return record | {"seconds": {"total": self.seconds}, "tokens": self.num_tokens}
+
+    def _validation_loss(self) -> float:
+        """Mean loss a token on the samples kept apart."""
+        if not self.validation:
+            return math.nan
+        packing = self.config.packing
+        batches = make_batches(
+            self.validation,
+            row_tokens=packing.row_tokens,
+            batch_tokens=packing.micro_batch_tokens,
+            pad_id=self.learner.pad_id,
+        )
+        num_tokens = sum(len(sample.answer) for sample in self.validation)
+        return -float(self.learner.score(batches, num_tokens, 1.0).log_probs.sum()) / num_tokens
+
+    def _save(self, reason: str, display: Display) -> str:
+        """Write a checkpoint; a full disk ends the run only if this was the last chance to keep its work."""
+        counters = {"step": self.step, "seconds": self.seconds, "tokens": self.num_tokens}
+        save, state = self.learner.gather_weights(), {**self.learner.state(), "counters": counters}
+        if not self.learner.ranks.is_first:
+            return reason
+        try:
+            path = self.checkpoints.save(self.step, save, state)
+            point(self.config.output / "model", path / "model")
+        except CheckpointError as error:
+            display.say(str(error))
+            return str(error) if reason else ""
+        return reason
+
+
+def read_episodes(config: SFTConfig) -> Iterator[Episode]:
+    """All episodes of the run folders.
+
+    Raises:
+        ConfigError: a folder that is none.
+    """
+    from kerneldojo.rollout import RunFolder
+
+    for folder in config.data:
+        if not folder.is_dir():
+            raise ConfigError(f"data: {folder} is not a folder")
+        yield from RunFolder(folder).episodes()
+
+
+def corpus(episodes: Iterable[Episode]) -> Iterator[str]:
+    """The texts a tokenizer should know: every prompt (feedback of earlier turns included) and every answer."""
+    for episode in episodes:
+        for turn in episode.turns:
+            messages = messages_at(episode, turn.index)
+            yield from (message.content for message in messages[-1:])
+            yield turn.answer.text
+
+
+def samples_of(
+    episodes: Iterable[Episode], tokenizer: PreTrainedTokenizerBase, keep: KeepConfig, max_tokens: int | None
+) -> Iterator[Sample]:
+    """One sample for each turn that `keep` lets through; answers that were cut have no end and are left out.
+
+    Answers are encoded by `tokenizer` from their text: ids that another model sampled mean nothing here.
+    """
+    coder = cast("Any", tokenizer)
+    for episode in episodes:
+        plain = without_ids(episode)
+        play = config_of(plain)
+        for turn in plain.turns:
+            if turn.answer.finish != "stop" or not is_kept(turn, keep):
+                continue
+            sample = Sample(tuple(render(plain, turn.index, coder)), tuple(answer_ids(turn.answer, play, coder)))
+            if max_tokens is None or len(sample) <= max_tokens:
+                yield sample
+
+
+def without_ids(episode: Episode) -> Episode:
+    """The episode as text alone."""
+    gone = {"prompt_ids": None, "answer_ids": None, "log_probs": None}
+    turns = tuple(turn.model_copy(update={"answer": turn.answer.model_copy(update=gone)}) for turn in episode.turns)
+    return episode.model_copy(update={"turns": turns})
+
+
+def is_kept(turn: Turn, keep: KeepConfig) -> bool:
+    """Whether a turn is imitated."""
+    evaluation = turn.evaluation
+    status = "not_parsed" if evaluation is None else evaluation.status
+    if keep.statuses is not None and status not in keep.statuses:
+        return False
+    if evaluation is None or evaluation.status is not Status.PASSED:
+        return True
+    speedup, coverage = evaluation.speedup or 0.0, evaluation.coverage or 0.0
+    return speedup >= (keep.min_speedup or 0.0) and coverage >= (keep.min_coverage or 0.0)

@@ -1,0 +1,63 @@
+// Line charts in SVG: series with optional bands, a legend, and values on hover. No library, no markup from strings.
+
+const COLOURS = ["var(--s1)", "var(--s2)", "var(--s3)", "var(--s4)"];
+
+function svg(name, attributes, text) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  if (text !== undefined) node.textContent = text;
+  return node;
+}
+
+function niceStep(span, count) {
+  const rough = span / count, power = 10 ** Math.floor(Math.log10(rough));
+  return power * [1, 2, 2.5, 5, 10].find(f => f * power >= rough * 0.999);
+}
+
+// series: [{name, points: [[x, y, low, high]], dots}]; options: {xTitle, format, xTicks, yMax, log, aria}
+function lineChart(series, options) {
+  const W = 560, H = 280, left = 52, right = 16, top = 14, bottom = 42;
+  const all = series.flatMap(one => one.points).filter(point => point[1] !== null);
+  if (!all.length) return el("p", { class: "soft" }, "Nothing to draw: no times were taken.");
+  const fx = options.log ? Math.log2 : x => x;
+  const xs = all.map(p => p[0]), xMin = fx(Math.min(...xs)), xMax = Math.max(fx(Math.max(...xs)), xMin + 1e-9);
+  const yTop = options.yMax ?? (Math.max(...all.map(p => Math.max(p[1], p[3] ?? p[1]))) * 1.08 || 1);
+  const step = niceStep(yTop, 4), X = x => left + (W - left - right) * (xMax - xMin < 1e-6 ? 0.5 : (fx(x) - xMin) / (xMax - xMin));
+  const Y = y => H - bottom - (H - top - bottom) * Math.min(y, yTop) / yTop;
+  const root = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": options.aria || "chart" });
+  for (let y = 0; y <= yTop * 1.001; y += step) {
+    root.append(svg("line", { x1: left, x2: W - right, y1: Y(y), y2: Y(y), class: y ? "rule" : "axis" }));
+    root.append(svg("text", { x: left - 8, y: Y(y) + 4, "text-anchor": "end" }, options.format(y)));
+  }
+  const span = xMax - xMin, xStep = niceStep(span, 6);
+  const ticks = options.xTicks || (options.log ? [...new Set(xs)].filter(x => Number.isInteger(Math.log2(x)) || x === Math.max(...xs)) :
+    Array.from({ length: Math.floor(span / xStep + 1e-6) + 1 }, (_, i) => xMin + i * xStep));
+  let reach = -99;
+  for (const x of [...ticks].sort((a, b) => a - b)) {
+    if (X(x) - reach < 26) continue;
+    reach = X(x);
+    root.append(svg("text", { x: X(x), y: H - bottom + 18, "text-anchor": "middle" }, String(Number(x.toFixed(2)))));
+  }
+  root.append(svg("text", { x: (left + W - right) / 2, y: H - 6, "text-anchor": "middle" }, options.xTitle));
+  series.forEach((one, at) => {
+    const points = one.points.filter(p => p[1] !== null), colour = COLOURS[at % COLOURS.length];
+    const band = points.filter(p => p[2] !== undefined && p[2] !== null);
+    if (band.length > 1) {
+      const path = [...band.map(p => `${X(p[0])},${Y(p[3])}`), ...band.slice().reverse().map(p => `${X(p[0])},${Y(p[2])}`)];
+      root.append(svg("polygon", { points: path.join(" "), style: `fill:${colour};opacity:.1` }));
+    }
+    root.append(svg("polyline", { points: points.map(p => `${X(p[0])},${Y(p[1])}`).join(" "), style: `fill:none;stroke:${colour};stroke-width:2.2;stroke-linejoin:round` }));
+    for (const p of points) {
+      if (one.dots === false && points.length > 1) continue;
+      const dot = svg("circle", { cx: X(p[0]), cy: Y(p[1]), r: 4, style: `fill:${colour}` });
+      const interval = p[2] !== undefined && p[2] !== null ? ` (${options.format(p[2])} to ${options.format(p[3])})` : "";
+      dot.append(svg("title", {}, `${one.name}, ${options.xTitle} ${p[0]}: ${options.format(p[1])}${interval}`));
+      root.append(dot);
+    }
+  });
+  const legend = el("div", { class: "legend" }, series.map((one, at) => {
+    const mark = el("i"); mark.style.background = COLOURS[at % COLOURS.length];
+    return el("span", {}, mark, harmless(one.name));
+  }));
+  return el("div", { class: "chart" }, root, series.length > 1 ? legend : null);
+}

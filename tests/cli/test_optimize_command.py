@@ -1,0 +1,60 @@
+"""`dojo optimize` for real: the teacher writes, the pool judges, and what is written holds when it is judged again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from kerneldojo import judge
+from kerneldojo.problems.suite import load_suite
+from kerneldojo.search.proof import Proof
+
+
+def dojo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from kerneldojo.cli import app; app()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=280)
+
+
+def model_in(folder: Path) -> Path:
+    path = folder / "chain.py"
+    path.write_text(load_suite("graphs:validation", size="small")[0].source)
+    return path
+
+
+def optimize(path: Path, policy: str, *more: str) -> subprocess.CompletedProcess[str]:
+    rules = ("--device", "model:h100", "--protocol", "quick", "--calls", "2", "--at-once", "1")
+    return dojo("optimize", str(path), "--policy", policy, *rules, *more)
+
+
+def test_the_kernel_that_is_written_is_the_one_that_was_proven(tmp_path: Path) -> None:
+    done = optimize(model_in(tmp_path), "teacher:tuned", "--json")
+    assert done.returncode == 0, done.stderr
+    proof = Proof.model_validate_json((tmp_path / "chain_optimized.proof.json").read_text())
+    assert json.loads(done.stdout)["speedup"] == proof.speedup > 1
+    assert (tmp_path / "chain_optimized.py").read_text() == proof.candidate.source
+    assert proof.second.protocol.name == "strict" and proof.first.protocol.name == "quick"
+    assert proof.spent.calls == 2
+    again = judge(proof.problem, proof.candidate, device="model:h100", protocol="quick")
+    assert again.candidate_hash == proof.candidate_hash
+    assert again.speedup == proof.speedup, "a modelled speedup is the same whoever asks"
+
+
+def test_nothing_is_written_where_nothing_is_faster(tmp_path: Path) -> None:
+    done = optimize(model_in(tmp_path), "teacher:broken")
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith("dojo: nothing was written: of 2 answers none passed")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["chain.py"]
+
+
+def test_bad_usage_is_one_line(tmp_path: Path) -> None:
+    path = model_in(tmp_path)
+    for arguments, words in (
+        ((str(path), "--policy", "oracle:9"), "unknown policy"),
+        ((str(path), "--strategy", "mcts"), "unknown strategy"),
+        ((str(tmp_path / "absent.py"),), "cannot read"),
+    ):
+        done = dojo("optimize", *arguments, "--device", "model:h100")
+        assert done.returncode == 2, done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1 and words in done.stderr

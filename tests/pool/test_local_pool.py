@@ -1,0 +1,166 @@
+"""A pool of this machine's devices: real workers, real verdicts."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Generator
+from concurrent.futures import wait
+from pathlib import Path
+
+import pytest
+from pooled import MODEL, broken, honest, sleeper, wait_until, workers
+
+from kerneldojo.contestant.sandbox import processes
+from kerneldojo.pool import LocalPool, PoolConfig, evaluate, open_pool
+from kerneldojo.pool.verdict_cache import VerdictCache
+from kerneldojo.schema import Evaluation, Job, Status
+
+
+@pytest.fixture(scope="module")
+def pool() -> Generator[LocalPool]:
+    pool = LocalPool([MODEL, "cpu"], num_slots=2)
+    yield pool
+    pool.close()
+
+
+def test_every_device_judges_its_own(pool: LocalPool) -> None:
+    modelled, interpreted = pool.submit(honest()), pool.submit(honest(device="cpu"))
+    assert modelled.result(180).status is interpreted.result(180).status is Status.PASSED
+    assert (modelled.result().timing_source, interpreted.result().timing_source) == ("modeled", None)
+    assert [state.is_healthy for state in pool.devices()] == [True, True]
+    assert all(state.num_done >= 1 for state in pool.devices())
+
+
+def test_auto_is_the_best_kind_of_device_there_is(pool: LocalPool) -> None:
+    assert pool.submit(broken("auto", device="auto")).result(60).device == MODEL
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", "model:a100", "nonsense"])
+def test_a_job_that_no_device_can_serve_is_refused(pool: LocalPool, device: str) -> None:
+    with pytest.raises(ValueError, match=r"no device of this pool serves '.*'; it has cpu, model:h100"):
+        pool.submit(broken(device=device))
+
+
+def test_a_source_beyond_all_bounds_is_refused(pool: LocalPool) -> None:
+    with pytest.raises(ValueError, match="too large"):
+        pool.submit(broken("x" * (9 << 20)))
+
+
+def test_odd_characters_reach_the_judge(pool: LocalPool) -> None:
+    assert pool.submit(broken("\ud800 \0 \x1b")).result(60).status is Status.COMPILE_ERROR
+
+
+def test_equal_jobs_are_judged_once_unless_asked_afresh(pool: LocalPool) -> None:
+    def num_done() -> int:
+        return sum(state.num_done for state in pool.devices())
+
+    before = num_done()
+    together = [pool.submit(sleeper(0.2, "equal")) for _ in range(5)]
+    verdicts = [future.result(60) for future in together]
+    assert num_done() == before + 1
+    assert all(verdict == verdicts[0] for verdict in verdicts)
+    assert pool.submit(sleeper(0.2, "equal")).result(60) == verdicts[0]
+    assert num_done() == before + 1
+    assert pool.submit(sleeper(0.2, "equal", fresh=True)).result(60).status is verdicts[0].status
+    assert num_done() == before + 2
+
+
+def test_a_job_can_be_cancelled_until_it_runs(pool: LocalPool) -> None:
+    running = pool.submit(sleeper(1.0, "first"))
+    wait_until(running.running)
+    waiting = pool.submit(sleeper(1.0, "second"))
+    assert waiting.cancel()
+    assert not running.cancel()
+    assert running.result(60).status is Status.RUNTIME_ERROR or running.result().status is Status.COMPILE_ERROR
+
+
+def test_a_coroutine_can_wait_for_a_verdict(pool: LocalPool) -> None:
+    async def both() -> list[Evaluation]:
+        return await asyncio.gather(evaluate(pool, broken("one")), evaluate(pool, broken("two")))
+
+    assert [verdict.status for verdict in asyncio.run(both())] == [Status.COMPILE_ERROR] * 2
+
+
+def test_what_a_device_does_is_seen(pool: LocalPool) -> None:
+    future = pool.submit(sleeper(0.5, "seen"))
+    wait_until(lambda: any("swish: build" in text for state in pool.devices() for text in state.running))
+    future.result(60)
+    assert not any(state.running for state in pool.devices())
+
+
+def test_a_closed_pool_has_finished_what_it_took_and_leaves_nothing() -> None:
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before, files = set(workers()), open_files()
+    folder = Path(tempfile.gettempdir())
+    mine = LocalPool([MODEL], num_slots=1)
+    futures = [mine.submit(broken(f"drain {i}")) for i in range(6)]
+    wait_until(lambda: len(set(workers()) - before) == 1)
+    wait_until(lambda: any(state.is_healthy for state in mine.devices()))
+    (worker,) = set(workers()) - before
+    environment = dict(
+        line.split(b"=", 1) for line in Path(f"/proc/{worker}/environ").read_bytes().split(b"\0") if line
+    )
+    scratch = Path(environment[b"TMPDIR"].decode())
+    assert scratch.parent == folder
+    mine_alone = set(workers()) - before
+    servers = {child for pid in mine_alone for child in processes.children(pid)}
+    mine.close()
+    assert [future.result(0).status for future in futures] == [Status.COMPILE_ERROR] * 6
+    assert not any(processes.is_alive(pid) for pid in mine_alone | servers)
+    assert open_files() == files
+    assert not scratch.exists()
+    with pytest.raises(RuntimeError, match="closed"):
+        mine.submit(broken())
+
+
+def test_closing_without_draining_cancels_what_has_not_begun() -> None:
+    mine = LocalPool([MODEL], num_slots=1)
+    futures = [mine.submit(sleeper(0.5, f"undrained {i}")) for i in range(4)]
+    wait_until(futures[0].running)
+    mine.close(drain=False)
+    wait(futures, 0)
+    assert not futures[0].cancelled()
+    assert [future.cancelled() for future in futures[1:]] == [True] * 3
+
+
+def test_verdicts_on_disk_serve_the_next_pool(tmp_path: Path) -> None:
+    config = PoolConfig(cache_folder=tmp_path / "verdicts")
+    jobs: list[Job] = [broken("kept"), honest(salt="kept")]
+    first = LocalPool([MODEL], num_slots=1, config=config)
+    verdicts = [first.submit(job).result(120) for job in jobs]
+    first.close()
+    second = LocalPool([MODEL], num_slots=1, config=config)
+    assert [second.submit(job).result(0) for job in jobs] == verdicts
+    second.close(drain=False)
+
+
+def test_only_lasting_verdicts_are_remembered(tmp_path: Path) -> None:
+    cache = VerdictCache(2, tmp_path)
+    for number, status in enumerate(Status):
+        cache.put(status, Evaluation(status=status, correct=status is Status.PASSED, exploits=evidence(status)))
+        assert number < 12
+    kept = {status for status in Status if cache.get(status) is not None}
+    assert set(Status) - kept == {Status.INFRASTRUCTURE_ERROR, Status.UNSUPPORTED_ON_DEVICE}
+    cache.close()
+
+
+def evidence(status: Status) -> tuple[dict[str, str], ...]:
+    return ({"name": "zeros", "evidence": "seen"},) if status is Status.EXPLOIT else ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"devices": []}, "at least one device"),
+        ({"devices": ["tpu"]}, "unknown device"),
+        ({"devices": ["cuda:9"]}, "there is no CUDA device 9"),
+        ({"executor": "slurm"}, "choose local or ray"),
+        ({"devices": ["cpu"], "num_slots": 0}, "at least 1"),
+    ],
+)
+def test_a_pool_that_cannot_be_is_refused(arguments: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        open_pool(**arguments)  # type: ignore[arg-type]

@@ -1,0 +1,42 @@
+"""A pool over several machines: a real Ray cluster of several nodes on this one, one of them lost on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+from pooled import MODEL, broken, sleeper, wait_until
+
+from kerneldojo.pool import PoolConfig, RayPool
+from kerneldojo.schema import Status
+
+ray = pytest.importorskip("ray")
+cluster_utils = pytest.importorskip("ray.cluster_utils")
+
+
+@pytest.fixture(scope="module")
+def cluster(request: pytest.FixtureRequest) -> Generator[object]:
+    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+@pytest.mark.slow
+def test_a_lost_node_costs_no_job_its_verdict(cluster: cluster_utils.Cluster) -> None:
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    pool = RayPool(cluster.address, [MODEL], config=PoolConfig(backoff_seconds=0.1))
+    wait_until(lambda: len(pool.devices()) == 2 and all(state.is_healthy for state in pool.devices()))
+    names = {state.name for state in pool.devices()}
+    futures = [pool.submit(sleeper(2.0, f"node {i}")) for i in range(4)]
+    wait_until(lambda: all(state.running for state in pool.devices()))
+    cluster.remove_node(nodes[0], allow_graceful=False)
+    wait_until(lambda: sum(state.is_healthy for state in pool.devices()) == 1)
+    cluster.add_node(num_cpus=1)  # One that joins late takes its part.
+    verdicts = [future.result(180) for future in futures]
+    assert len({verdict.status for verdict in verdicts}) == 1
+    assert verdicts[0].status is not Status.INFRASTRUCTURE_ERROR
+    assert not any("lost" in verdict.message for verdict in verdicts)
+    wait_until(lambda: {state.name for state in pool.devices() if state.is_healthy} - names)
+    assert pool.submit(broken("on a cluster")).result(120).status is Status.COMPILE_ERROR
+    pool.close()

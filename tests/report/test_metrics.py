@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plays import episode, run, turn, verdict
+
+from kerneldojo.report import Metrics, MetricsConfig, NotComparable, compare, measure
+from kerneldojo.report.bootstrap import Bootstrap
+from kerneldojo.schema import Episode
+
+QUICK = MetricsConfig(num_draws=200)
+outcomes = st.one_of(
+    st.floats(0.1, 9.0),
+    st.sampled_from(["incorrect", "exploit", "compile_error", "no_code", "timeout", "infrastructure_error", "failed"]),
+)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> list[Episode]:
+    episodes: list[Episode] = []
+    for number in range(draw(st.integers(1, 4))):
+        for sample in range(draw(st.integers(1, 4))):
+            episodes.append(episode(f"kata_{number}", sample, draw(st.lists(outcomes, min_size=1, max_size=3))))
+    return episodes
+
+
+def value(metrics: Metrics, name: str, **wanted: object) -> float | None:
+    figure = metrics.find(name, **wanted)  # type: ignore[arg-type]
+    assert figure is not None, (name, wanted)
+    return figure.value
+
+
+@settings(max_examples=40, deadline=None)
+@given(runs())
+def test_figures_agree_with_each_other(episodes: list[Episode]) -> None:
+    metrics = measure(episodes, QUICK)
+    for last in ("last turn", "best of history"):
+        fast = [value(metrics, "fast", p=p, turn=last) for p in QUICK.thresholds]
+        assert fast[0] == value(metrics, "correct", turn=last)
+        known = [one for one in fast if one is not None]
+        assert known == sorted(known, reverse=True)
+        geometric = value(metrics, "speedup geometric", failures="left out", turn=last)
+        arithmetic = value(metrics, "speedup mean", failures="left out", turn=last)
+        assert geometric is None or geometric <= arithmetic + 1e-9  # type: ignore[operator]
+    best, final = value(metrics, "correct", turn="best of history"), value(metrics, "correct")
+    assert best is None or best >= final  # type: ignore[operator]
+    for figure in metrics.figures:
+        if figure.value is not None:
+            assert figure.low is not None
+            assert figure.high is not None
+            assert figure.low <= figure.high
+            assert math.isfinite(figure.value)
+    assert metrics == measure(episodes, QUICK)
+    assert Metrics.model_validate_json(metrics.model_dump_json()) == metrics
+
+
+def test_fast_is_strict_as_kernelbench_scores_and_a_lazy_answer_is_not_faster() -> None:
+    episodes = [episode("a", 0, [1.0]), episode("a", 1, [1.2]), episode("a", 2, ["incorrect"]), episode("a", 3, [3.0])]
+    assert value(measure(episodes, QUICK), "fast", p=1.0) == 0.5
+    assert value(measure(episodes, QUICK), "fast", p=1.2) == 0.25
+    lenient = measure(episodes, MetricsConfig(strictly=False, num_draws=200))
+    assert value(lenient, "fast", p=1.0) == 0.75
+    assert value(lenient, "fast", p=1.2) == 0.5
+
+
+def test_means_of_speedups_by_hand() -> None:
+    metrics = measure([episode("a", 0, [2.0]), episode("a", 1, [8.0]), episode("b", 0, ["timeout"])], QUICK)
+    assert value(metrics, "speedup mean", failures="zero") == pytest.approx(10 / 3)
+    assert value(metrics, "speedup mean", failures="left out") == pytest.approx(5.0)
+    assert value(metrics, "speedup geometric", failures="left out") == pytest.approx(4.0)
+    assert value(metrics, "speedup geometric", failures="one") == pytest.approx(16 ** (1 / 3))
+    assert value(metrics, "speedup geometric", failures="zero") == 0.0
+
+
+def test_per_sample_and_per_problem_differ_and_say_so() -> None:
+    # Kevin's table counts problems with one good trajectory among k, Dr. Kernel's counts samples.
+    episodes = [episode("a", sample, [2.0 if sample == 0 else "incorrect"]) for sample in range(4)]
+    episodes += [episode("b", sample, ["incorrect"]) for sample in range(4)]
+    metrics = measure(episodes, QUICK)
+    sample, problem = (
+        metrics.find("correct"),
+        metrics.find("correct", unit="problem", aggregate="best", k=4, turn="best of history"),
+    )
+    assert sample is not None
+    assert problem is not None
+    assert (sample.value, sample.unit, sample.count) == (1 / 8, "sample", 8)
+    assert (problem.value, problem.unit, problem.count) == (1 / 2, "problem", 2)
+    assert value(metrics, "correct", unit="problem", aggregate="best", k=2) == pytest.approx(1 / 4)
+    assert value(metrics, "correct", unit="problem", aggregate="average", k=4) == pytest.approx(1 / 8)
+    speed = value(metrics, "speedup mean", failures="zero", unit="problem", aggregate="best", k=4)
+    assert speed == pytest.approx(1.0)  # "performance": best speedup, 0 where all fail, mean over problems
+
+
+def test_turns_are_chosen_as_named() -> None:
+    metrics = measure([episode("a", 0, [1.5, 3.0, "incorrect"])], QUICK)
+    found = {
+        turn_: value(metrics, "speedup mean", failures="zero", turn=turn_)
+        for turn_ in ("turn 1", "turn 2", "turn 3", "last turn", "best of history", "best of turns 1-1")
+    }
+    assert list(found.values()) == [1.5, 3.0, 0.0, 0.0, 3.0, 1.5]
+
+
+def test_our_faults_are_masked_and_counted_and_an_answer_without_code_is_a_failure() -> None:
+    episodes = [
+        episode("a", 0, [2.0, "failed"]),
+        episode("a", 1, ["infrastructure_error"]),
+        episode("a", 2, ["no_code"]),
+    ]
+    metrics = measure(episodes, QUICK)
+    assert metrics.counts.masked_turns == 2
+    assert metrics.counts.cut_episodes == 1
+    correct = metrics.find("correct")
+    assert correct is not None
+    assert (correct.value, correct.count) == (0.5, 2)
+
+
+def test_without_times_there_are_no_speedups_but_correctness() -> None:
+    metrics = measure([episode("a", 0, ["untimed"]), episode("a", 1, ["incorrect"])], QUICK)
+    assert value(metrics, "fast", p=0.0) == 0.5
+    assert value(metrics, "speedup mean", failures="left out") is None
+    assert metrics.timing_sources == ()
+
+
+def test_exploits_statuses_and_coverage() -> None:
+    metrics = measure([episode("a", 0, ["exploit", 2.0]), episode("b", 0, ["exploit", "timeout"])], QUICK)
+    assert [(one.name, one.count, one.share) for one in metrics.exploits] == [("no_causal_kernel", 2, 0.5)]
+    assert metrics.statuses_by_turn == ({"exploit": 2}, {"passed": 1, "timeout": 1})
+    assert metrics.coverage.mean == pytest.approx(0.9)
+
+
+def test_budgets_set_serial_beside_parallel_under_equal_calls() -> None:
+    metrics = measure([episode("a", 0, [1.0, 4.0]), episode("a", 1, [2.0, "incorrect"])], QUICK)
+    parallel, serial, both = metrics.budgets
+    assert [(point.calls, point.figures[2].value) for point in parallel.points] == [(1, 1.5), (2, 2.0)]
+    assert [(point.calls, point.figures[2].value) for point in serial.points] == [(1, 1.5), (2, 3.0)]
+    assert [(point.calls, point.figures[2].value) for point in both.points] == [(2, 3.0), (4, 4.0)]
+
+
+def test_against_compile_uses_its_own_verdicts() -> None:
+    played = episode("a", 0, [3.0])
+    candidate = played.turns[0].candidate
+    assert candidate is not None
+    slower = verdict(0.5)
+    metrics = measure([played], QUICK, against_compile={(played.problem.hash, candidate.hash): slower})
+    assert value(metrics, "fast", p=1.0) == 1.0
+    assert value(metrics, "fast", p=1.0, against="compile") == 0.0
+    assert value(metrics, "correct", against="compile") == 1.0
+
+
+def test_the_bootstrap_draws_problems_and_covers() -> None:
+    import numpy as np
+
+    one = Bootstrap(50, seed=3)
+    shares = np.array([1.0] * 20 + [0.0] * 30) * 8
+    found = one.ratio(shares, np.full(50, 8.0))
+    assert found is not None
+    assert found[0] == 0.4
+    # Binomial with n = 50 problems, however many samples each has: 0.4 +- 1.96 * 0.0693.
+    assert found[1] == pytest.approx(0.264, abs=0.03)
+    assert found[2] == pytest.approx(0.536, abs=0.03)
+    assert found == Bootstrap(50, seed=3).ratio(shares, np.full(50, 8.0))
+
+
+def test_a_run_compared_with_itself_differs_nowhere_and_a_faster_one_clearly() -> None:
+    a, b = run(12, 2, 2), run(12, 2, 2, boost=2.0)
+    same = compare(a, a, config=QUICK)
+    assert all(one.difference == 0 and not one.is_clear for one in same.differences)
+    assert same.wins == {"a": 0, "b": 0, "tie": 12}
+    other = compare(a, b, config=QUICK)
+    speed = [one for one in other.differences if one.name == "speedup mean"]
+    assert all(one.is_clear and one.difference > 0 for one in speed)
+    assert other.wins["a"] == 0
+    assert other.wins["b"] > 0
+
+
+def test_runs_that_cannot_be_compared_are_refused() -> None:
+    with pytest.raises(NotComparable, match="share no problem"):
+        compare([episode("a", 0, [1.0])], [episode("b", 0, [1.0])])
+    with pytest.raises(NotComparable, match="baseline"):
+        protocol = verdict(2.0).protocol.model_copy(update={"baseline": "compile"})
+        other = turn(0, 2.0).model_copy(update={"evaluation": verdict(2.0, protocol=protocol)})
+        compare([episode("a", 0, [1.0])], [episode("a", 0, [], turns=(other,))])
+
+
+def test_a_problem_whose_source_changed_is_left_out() -> None:
+    a = [episode("a", 0, [1.0]), episode("b", 0, [1.0])]
+    changed = a[0].problem.model_copy(update={"source": "another"})
+    b = [episode("a", 0, [2.0]).model_copy(update={"problem": changed}), episode("b", 0, [2.0])]
+    found = compare(a, b, config=QUICK)
+    assert found.changed == ("katas/1/a",)
+    assert [one.problem for one in found.problems] == ["katas/1/b"]

@@ -1,0 +1,98 @@
+"""Checkpoints and journals on a disk that is full, and after processes that were killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kerneldojo.training.checkpoints import CheckpointError, Checkpoints, load_state
+from kerneldojo.training.journal import Journal, JournalError, LogConfig, read_journal
+
+LOG = LogConfig(tensorboard=False)
+
+
+def save_some(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "weights").write_bytes(b"x" * 100)
+
+
+def test_the_latest_are_kept_and_the_pinned_one(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=2)
+    assert checkpoints.latest() is None
+    for step in range(1, 6):
+        checkpoints.save(step, save_some, {"step": step, "tensor": torch.arange(step)}, pinned=2)
+    assert checkpoints.steps() == [2, 4, 5]
+    latest = checkpoints.latest()
+    assert latest is not None and load_state(latest)["step"] == 5
+
+
+def test_nothing_but_plain_values_is_read(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self):
+            return (os.system, ("touch /tmp/should-not-exist",))
+
+    torch.save({"step": Evil()}, tmp_path / "state.pt")
+    with pytest.raises(CheckpointError, match=r"state\.pt"):
+        load_state(tmp_path)
+
+
+def test_a_full_disk_leaves_the_older_checkpoint(tmp_path: Path) -> None:
+    """A limit on the size of files is as good as a full disk: the kernel refuses the write."""
+    script = f"""
+import resource
+from pathlib import Path
+import torch
+from kerneldojo.training.checkpoints import CheckpointError, Checkpoints
+checkpoints = Checkpoints(Path({str(tmp_path)!r}))
+def save(folder):
+    folder.mkdir()
+    (folder / "weights").write_bytes(b"x" * 100)
+checkpoints.save(1, save, {{"step": 1}})
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+for state in ({{"big": torch.zeros(10000)}}, {{"big": "x" * 100000}}):
+    try:
+        checkpoints.save(2, save, state)
+    except CheckpointError as error:
+        print(str(error).count("\\n"), checkpoints.steps(), sorted(p.name for p in Path({str(tmp_path)!r}).iterdir()))
+"""
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert told.stdout.splitlines() == ["0 [1] ['step-000001']"] * 2, told.stderr
+
+
+def test_a_journal_has_every_step_once(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, LOG, {})
+    for step in range(1, 5):
+        journal.write({"step": step, "loss": float("nan") if step == 2 else 1.0})
+    journal.close()
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 5, "lo')
+    again = Journal(tmp_path, LOG, {}, after_step=3)
+    again.write({"step": 4, "loss": 2.0})
+    again.close()
+    records = read_journal(tmp_path / "metrics.jsonl")
+    assert [one["step"] for one in records] == [1, 2, 3, 4]
+    assert records[1]["loss"] is None and records[3]["loss"] == 2.0
+
+
+def test_tensorboard_gets_the_numbers(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    journal = Journal(tmp_path, LogConfig(), {})
+    journal.write({"step": 3, "loss": 0.5, "turns": {"0": {"reward": 1.5}}, "skipped": None})
+    journal.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert events.Scalars("turns/0/reward")[0].value == 1.5 and events.Scalars("loss")[0].step == 3
+
+
+def test_a_journal_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JournalError, match="cannot write"):
+        Journal(tmp_path / "file" / "run", LOG, {})
+    with pytest.raises(JournalError, match="wandb is not installed"):
+        Journal(tmp_path, LogConfig(tensorboard=False, tracker="wandb"), {})

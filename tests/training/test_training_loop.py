@@ -1,0 +1,248 @@
+"""RL from end to end: it learns, and neither kill -9 nor Ctrl-C nor a dying judge changes what it learns."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toy_world
+from toy_world import TextJudge
+
+from kerneldojo.schema import Evaluation, Job, Status
+from kerneldojo.training.config import RLConfig
+from kerneldojo.training.journal import read_journal
+from kerneldojo.training.parallel import Ranks
+from kerneldojo.training.rl import train_rl
+from kerneldojo.training.settings import ConfigError
+
+
+@pytest.fixture
+def config(tmp_path: Path, imitator: Path):
+    toy_world.write_problems(tmp_path / "problems")
+
+    def build(**changes: object) -> RLConfig:
+        return toy_world.rl_config(tmp_path / str(changes.pop("name", "run")), imitator, **changes)
+
+    return build
+
+
+def curve(config: RLConfig) -> list[dict[str, Any]]:
+    """The journal without durations."""
+    return [{k: v for k, v in one.items() if k != "seconds"} for one in read_journal(config.output / "metrics.jsonl")]
+
+
+def steps_of(config: RLConfig) -> list[dict[str, Any]]:
+    return [one for one in curve(config) if "reward" in one]
+
+
+def test_it_learns_and_leaves_checkpoints_behind(config, ranks: Ranks) -> None:
+    told = config(steps=25, checkpoint_every=10, samples_per_prompt=16)
+    judge = TextJudge()
+    assert train_rl(told, judge, ranks, show=False).reason == "finished"
+    steps = steps_of(told)
+    assert [one["step"] for one in steps] == list(range(1, 26))
+    first, last = steps[:3], steps[-3:]
+    assert sum(one["fast_1.2"] for one in last) > 2 * sum(one["fast_1.2"] for one in first)
+    assert sum(one["reward"] for one in last) > sum(one["reward"] for one in first) + 1.5
+    assert steps[0]["mismatch"]["max"] < 1e-3 and steps[0]["samples"]["mrs_acceptance"] == 1.0
+    # Equal answers are judged once, over the whole run.
+    assert len({job.hash for job in judge.jobs}) == len(judge.jobs) < sum(one["num_samples"] for one in steps)
+    assert (told.output / "model" / "config.json").exists() and (told.output / "best" / "tokenizer.json").exists()
+    evaluations = [one for one in curve(told) if "evaluation" in one]
+    assert [one["step"] for one in evaluations] == [0, *range(2, 25, 2), 25]
+    best = max(evaluations, key=lambda one: one["evaluation"]["fast_1.2"])["step"]
+    assert (told.output / "best").resolve().parent.name == f"step-{best:06d}" or best == 0
+    episodes = (told.output / "rollouts" / "step-000001.jsonl").read_text().splitlines()
+    assert len(episodes) == 32 and json.loads(episodes[0])["id"].startswith("step-000001/000/")
+
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+import torch; torch.set_num_threads(1)
+from toy_world import TextJudge
+from kerneldojo.training.config import RLConfig
+from kerneldojo.training.parallel import start_ranks
+from kerneldojo.training.rl import train_rl
+config = RLConfig.model_validate_json(Path({config!r}).read_text())
+train_rl(config, TextJudge(kill_at={kill_at}), start_ranks("cpu"), show=False)
+"""
+
+
+def run_killed(config: RLConfig, folder: Path, kill_at: int) -> int:
+    """Train in a process that kills itself at its n-th order to the judge; its return code."""
+    path = folder / "told.json"
+    path.write_text(config.model_dump_json())
+    script = SCRIPT.format(tests=str(Path(__file__).parent), config=str(path), kill_at=kill_at)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env=environment, timeout=120).returncode
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether two states hold the same numbers."""
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(same(first[key], second[key]) for key in first)
+    if isinstance(first, list):
+        return len(first) == len(second) and all(same(a, b) for a, b in zip(first, second, strict=True))
+    return torch.equal(first, second) if isinstance(first, torch.Tensor) else first == second
+
+
+def test_a_killed_run_goes_on_as_if_it_had_not_been(config, ranks: Ranks, tmp_path: Path) -> None:
+    whole = config(name="whole")
+    counting = TextJudge()
+    train_rl(whole, counting, ranks, show=False)
+    killed = config(name="killed")
+    assert run_killed(killed, tmp_path, kill_at=len(counting.jobs) * 2 // 3) == -signal.SIGKILL
+    before = steps_of(killed)
+    assert 1 <= len(before) < 4  # it died in the middle
+    # What a process leaves that dies while writing: a torn line, and a checkpoint that is not one.
+    with (killed.output / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "reward": 0.')
+    (killed.output / "checkpoints" / ".partial-000004-1").mkdir()
+    with pytest.raises(ConfigError, match="--resume"):
+        train_rl(killed, TextJudge(), ranks, show=False)
+    assert train_rl(killed, TextJudge(), ranks, resume=True, show=False).steps == 4
+
+    def told(run: RLConfig) -> list[dict[str, Any]]:
+        # How many orders were placed depends on what a process remembers.
+        return [{k: v for k, v in one.items() if k != "verdicts"} for one in curve(run)]
+
+    assert told(killed) == told(whole)
+    assert not list((killed.output / "checkpoints").glob(".partial*"))
+    first, second = (torch.load(run.output / "checkpoints/step-000004/state.pt") for run in (whole, killed))
+    assert same(first["optimizer"]["state"], second["optimizer"]["state"])
+
+
+def test_ctrl_c_in_the_middle_of_a_step_saves_and_stops(config, ranks: Ranks) -> None:
+    class Interrupting(TextJudge):
+        def submit(self, job: Job):
+            if len(self.jobs) == 12:
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().submit(job)
+
+    told = config()
+    outcome = train_rl(told, Interrupting(), ranks, show=False)
+    assert outcome.reason == "stopped" and outcome.steps < 4
+    assert train_rl(told, TextJudge(), ranks, resume=True, show=False).reason == "finished"
+    assert [one["step"] for one in steps_of(told)] == [1, 2, 3, 4]
+
+
+def test_a_judge_that_comes_back_costs_time_alone(config, ranks: Ranks) -> None:
+    calm, troubled = config(name="calm"), config(name="troubled", judge={"patience_s": 60.0})
+    train_rl(calm, TextJudge(), ranks, show=False)
+    train_rl(troubled, TextJudge(fail_orders=range(3, 7)), ranks, show=False)
+    assert sum(one["faults"]["retried"] for one in steps_of(troubled)) >= 1
+    for name in ("reward", "loss", "grad_norm", "num_masked"):
+        assert [one.get(name) for one in steps_of(calm)] == [one.get(name) for one in steps_of(troubled)]
+
+
+def test_a_judge_that_stays_away_masks_whole_trajectories(config, ranks: Ranks) -> None:
+    class Failing(TextJudge):
+        """Fails for way 1, always."""
+
+        def submit(self, job: Job):
+            future = super().submit(job)
+            if "way = 1" in job.candidate.source:
+                future = type(future)()
+                broken = Evaluation(status=Status.INFRASTRUCTURE_ERROR, message="disk", device="model:h100")
+                future.set_result(broken)
+            return future
+
+    told = config(steps=2)
+    train_rl(told, Failing(), ranks, show=False)
+    first = steps_of(told)[0]
+    assert first["num_masked"] > 0 and first["samples"]["num_faulty"] >= first["num_masked"]
+    assert first["samples"]["num_counted"] == first["num_samples"] - first["samples"]["num_faulty"]
+
+
+def test_all_at_once_judges_failing_is_a_skipped_step(config, ranks: Ranks) -> None:
+    told = config(steps=1, evaluation={"problems": ()})
+    train_rl(told, TextJudge(fail_orders=range(10_000)), ranks, show=False)
+    assert steps_of(told)[0]["skipped"]
+
+
+def test_nan_stops_after_so_many_steps_in_a_row_and_spares_the_weights(config, ranks: Ranks) -> None:
+    class Poison(TextJudge):
+        pass
+
+    told = config(
+        steps=6, max_skipped=2, optimizer={"learning_rate": 1e-3}, learning={"aggregation": {"scale": 1e-320}}
+    )
+    outcome = train_rl(told, Poison(), ranks, show=False)
+    assert not outcome.is_good and "2 times in a row" in outcome.reason and outcome.steps < 6
+    assert all("not finite" in one["skipped"] for one in steps_of(told)[-2:])
+    from kerneldojo.training.models import load_model
+
+    before, after = load_model(told.model.path or ""), load_model(str(told.output / "model"))
+    assert all(torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters(), strict=True))
+
+
+def test_cut_answers_earn_nothing_and_stay(config, ranks: Ranks) -> None:
+    told = config(steps=1, play=toy_world.PLAY.model_copy(update={"max_answer_tokens": 4}))
+    train_rl(told, TextJudge(), ranks, show=False)
+    only = steps_of(told)[0]
+    assert only["cut"] > 0.9 and only["num_masked"] == 0
+    assert only["samples"]["num_counted"] == only["num_samples"]
+    assert only["reward"] < 0.1
+
+
+VARIANTS: dict[str, dict[str, object]] = {
+    "kevin": {
+        "learning": {"advantage": {"type": "kevin"}, "returns": {"discount": 0.4}, "prs": "off", "mrs": None},
+        "updates_per_step": 2,
+        "play": {"reward": {"type": "kevin"}},
+    },
+    "tritonrl": {
+        "learning": {"advantage": {"type": "grpo"}, "hrd": {"alpha": 0.1}},
+        "play": {"reward": {"type": "tritonrl"}, "num_turns": 1},
+    },
+    "kl": {"learning": {"kl": {"weight": 0.1}}},
+    "lora": {
+        "learning": {"kl": {"weight": 0.1}},
+        "model": {"lora": {"rank": 4}},
+        "optimizer": {"learning_rate": 0.01},
+    },
+    "filtered": {"filter_groups": True, "samples_per_prompt": 2, "prompts_per_step": 24},
+    "checkpointing": {"model": {"gradient_checkpointing": True}},
+    "bfloat16": {"model": {"precision": "bfloat16"}, "learning": {"mrs": {"low": 0.9, "high": 1.1}}},
+}
+
+
+@pytest.mark.parametrize("name", list(VARIANTS))
+def test_variants(name: str, config, ranks: Ranks, imitator: Path) -> None:
+    base = config(steps=2).model_dump(mode="json")
+    for key, value in VARIANTS[name].items():
+        base[key] = {**base[key], **value} if isinstance(value, dict) else value
+    if base["learning"].get("prs") == "off":
+        base["learning"]["prs"] = None
+    told = RLConfig.model_validate(base)
+    assert train_rl(told, TextJudge(), ranks, show=False).reason == "finished"
+    steps = steps_of(told)
+    assert all(one["grad_norm"] > 0 for one in steps if not one["skipped"]) and not all(one["skipped"] for one in steps)
+    if name == "kl":
+        assert steps[0]["kl_to_reference"] == pytest.approx(0.0, abs=1e-6) and steps[1]["kl_to_reference"] > 0
+    if name == "lora":
+        assert steps[0]["kl_to_reference"] == pytest.approx(0.0, abs=1e-6) and steps[1]["kl_to_reference"] > 0
+        assert (told.output / "model" / "adapter_model.safetensors").exists()
+        longer = told.model_copy(update={"steps": 3})
+        assert train_rl(longer, TextJudge(), ranks, resume=True, show=False).steps == 3
+    if name == "filtered":
+        assert any(one["samples"]["num_dull"] > 0 for one in steps), [one["samples"] for one in steps]
+    if name == "bfloat16":
+        assert 0 < steps[0]["mismatch"]["max"] < 0.5
+
+
+def test_a_run_goes_on_only_as_it_was(config, ranks: Ranks) -> None:
+    told = config(steps=1)
+    train_rl(told, TextJudge(), ranks, show=False)
+    with pytest.raises(ConfigError, match="samples_per_prompt"):
+        train_rl(told.model_copy(update={"samples_per_prompt": 4}), TextJudge(), ranks, resume=True, show=False)

@@ -1,0 +1,123 @@
+"""Packing: what stands side by side in a row does not see one another, and nothing is lost or counted twice."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import toy_world
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, GemmaConfig, LlamaConfig, Qwen3Config
+
+from kerneldojo.training.models import NewModelConfig, new_model
+from kerneldojo.training.packing import Sample, fill_rows, make_batches, sample_of_token, token_offsets
+from kerneldojo.training.scoring import Scorer, has_plain_output, score_all
+
+CPU = torch.device("cpu")
+TOKENIZER = toy_world.tokenizer()
+
+
+def random_samples(count: int, seed: int = 0) -> list[Sample]:
+    generator = torch.Generator().manual_seed(seed)
+
+    def ids(low: int, high: int) -> tuple[int, ...]:
+        length = int(torch.randint(low, high, (1,), generator=generator))
+        return tuple(torch.randint(7, 300, (length,), generator=generator).tolist())
+
+    return [Sample(ids(1, 20), ids(1, 12)) for _ in range(count)]
+
+
+@given(st.lists(st.integers(1, 90), max_size=60), st.integers(10, 100))
+def test_rows_hold_every_sample_once_and_are_not_overfull(lengths: list[int], row_tokens: int) -> None:
+    rows = fill_rows(lengths, row_tokens)
+    assert sorted(index for row in rows for index in row) == list(range(len(lengths)))
+    assert all(len(row) == 1 or sum(lengths[index] for index in row) <= row_tokens for row in rows)
+
+
+@given(st.integers(1, 30), st.integers(0, 5), st.data())
+@settings(max_examples=25)
+def test_batches_hold_the_tokens_of_the_chosen(count: int, seed: int, data: st.DataObject) -> None:
+    samples = random_samples(count, seed)
+    chosen = data.draw(st.lists(st.sampled_from(range(count)), unique=True))
+    batches = make_batches(samples, chosen=chosen, row_tokens=40, batch_tokens=100)
+    offsets = token_offsets(samples)
+    expected = sorted(token for index in chosen for token in range(offsets[index], offsets[index + 1]))
+    assert sorted(token for batch in batches for token in batch.tokens.tolist()) == expected
+    answers = [token for sample in samples for token in sample.answer]
+    for batch in batches:
+        assert batch.targets.tolist() == [answers[token] for token in batch.tokens.tolist()]
+        following = batch.input_ids.flatten()[batch.predictors + 1]
+        assert torch.equal(following, batch.targets)
+    assert len(sample_of_token(samples)) == offsets[-1]
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_packed_is_equal_to_one_by_one(family: str) -> None:
+    shape = NewModelConfig(vocabulary=512, hidden=32, intermediate=48, layers=2, heads=2, context=256, family=family)
+    scorer = Scorer(new_model(shape, TOKENIZER, seed=1))
+    samples = random_samples(14)
+    num_tokens = token_offsets(samples)[-1]
+    results = []
+    for packing in ({"row_tokens": 1, "batch_tokens": 1}, {"row_tokens": 64, "batch_tokens": 200}):
+        scorer.zero_grad()
+        batches = make_batches(samples, **packing)
+        assert (len(batches) == len(samples)) == (packing["row_tokens"] == 1)
+        scores = score_all(scorer, batches, num_tokens, 0.7, CPU)
+        for batch in batches:
+            (scorer(batch, 0.7).log_probs * torch.sin(batch.tokens)).sum().backward()
+        results.append((scores, [p.grad.clone() for p in scorer.parameters()]))
+    (alone, alone_grads), (packed, packed_grads) = results
+    assert torch.allclose(alone.log_probs, packed.log_probs, atol=1e-5)
+    assert torch.allclose(alone.entropy, packed.entropy, atol=1e-5)
+    for first, second in zip(alone_grads, packed_grads, strict=True):
+        assert torch.allclose(first, second, atol=1e-5)
+
+
+def test_scores_are_those_of_the_model_itself() -> None:
+    """Against plain transformers: softmax over the logits of one sample at a time, at a temperature."""
+    config = Qwen3Config(
+        vocab_size=320, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8, tie_word_embeddings=False,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
+    samples = random_samples(5, seed=3)
+    scores = score_all(
+        Scorer(model, chunk_size=7),
+        make_batches(samples, row_tokens=50, batch_tokens=100),
+        token_offsets(samples)[-1],
+        0.5,
+        CPU,
+    )
+    expected = []
+    for sample in samples:
+        ids = torch.tensor([sample.prompt + sample.answer])
+        with torch.no_grad():
+            table = (model(ids).logits[0] / 0.5).log_softmax(-1)
+        start = len(sample.prompt) - 1
+        expected += [table[start + place, token].item() for place, token in enumerate(sample.answer)]
+    assert torch.allclose(scores.log_probs, torch.tensor(expected), atol=1e-5)
+
+
+def test_models_that_do_more_to_their_logits_are_recognised() -> None:
+    small = {"vocab_size": 320, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16}
+    assert has_plain_output(AutoModelForCausalLM.from_config(LlamaConfig(**small, **heads)))
+    assert has_plain_output(AutoModelForCausalLM.from_config(GemmaConfig(**small, **heads)))
+    from transformers import GraniteConfig
+
+    scaled = AutoModelForCausalLM.from_config(GraniteConfig(**small, **heads, logits_scaling=8.0))
+    assert not has_plain_output(scaled)
+    samples = random_samples(3)
+    scores = score_all(
+        Scorer(scaled), make_batches(samples, row_tokens=64, batch_tokens=64), token_offsets(samples)[-1], 1.0, CPU
+    )
+    ids = torch.tensor([samples[0].prompt + samples[0].answer])
+    with torch.no_grad():
+        table = scaled(ids).logits[0].log_softmax(-1)
+    assert torch.allclose(scores.log_probs[0], table[len(samples[0].prompt) - 1, samples[0].answer[0]], atol=1e-5)
+
+
+def test_a_sample_without_prompt_is_refused() -> None:
+    with pytest.raises(ValueError, match="prompt"):
+        make_batches([Sample((), (1,))], row_tokens=8, batch_tokens=8)

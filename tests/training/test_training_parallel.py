@@ -1,0 +1,107 @@
+"""Two processes that share a model learn what one alone learns (gloo on the CPU; FSDP2 is the same on GPUs)."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+import torch; torch.set_num_threads(1)
+import toy_world
+from toy_world import TextJudge
+from kerneldojo.training.checkpoints import Checkpoints
+from kerneldojo.training.config import RLConfig
+from kerneldojo.training.judges import NoJudge
+from kerneldojo.training.learner import open_learner
+from kerneldojo.training.models import ModelConfig
+from kerneldojo.training.optimizing import OptimizerConfig
+from kerneldojo.training.packing import make_batches, token_offsets
+from kerneldojo.training.parallel import end_ranks, full_tensor, optimizer_state, start_ranks
+from kerneldojo.training.rl import train_rl
+from test_training_packing import random_samples
+
+ranks = start_ranks("cpu")
+out = Path({output!r})
+learner = open_learner(ModelConfig(path={model!r}), OptimizerConfig(matrices="muon", learning_rate=0.01), ranks)
+samples = random_samples(13)
+batches = make_batches(samples, row_tokens=48, batch_tokens=48)
+num_tokens = token_offsets(samples)[-1]
+weights = torch.sin(torch.arange(num_tokens))
+scores = learner.score(batches, num_tokens, 0.9)
+loss = learner.add_gradients(batches, lambda b, lp: -(lp * weights[b.tokens]).sum() / num_tokens, 0.9)
+grads = {{n: full_tensor(p.grad).tolist() for n, p in learner.model.named_parameters()}}
+norm, rate = learner.step(0, 0.0, loss)
+after = {{n: full_tensor(p).tolist() for n, p in learner.model.named_parameters()}}
+state = learner.state()
+learner.add_gradients(batches, lambda b, lp: -(lp * weights[b.tokens]).sum() / num_tokens, 0.9)
+second = learner.step(1, 0.0, loss)[0]
+config = RLConfig.model_validate_json({config!r})
+outcome = train_rl(config, TextJudge() if ranks.is_first else NoJudge(), ranks, show=False)
+longer = config.model_copy(update={{"steps": 3}})
+judge = TextJudge() if ranks.is_first else NoJudge()
+resumed = train_rl(longer, judge, ranks, resume=True, show=False)
+if ranks.is_first:
+    told = dict(batches=len(batches), loss=loss, norm=norm, second=second, grads=grads, after=after)
+    told |= dict(log_probs=scores.log_probs.tolist(), steps=resumed.steps, reason=outcome.reason)
+    out.write_text(json.dumps(told))
+end_ranks(ranks)
+"""
+
+
+def run(num_ranks: int, folder: Path, model: Path) -> dict:
+    import toy_world
+
+    folder.mkdir()
+    toy_world.write_problems(folder / "problems")
+    config = toy_world.rl_config(folder / "rl", model, steps=2, samples_per_prompt=4).model_dump_json()
+    script = SCRIPT.format(
+        tests=str(Path(__file__).parent), output=str(folder / "out.json"), model=str(model), config=config
+    )
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    processes = []
+    for rank in range(num_ranks):
+        world = {"WORLD_SIZE": str(num_ranks), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+        processes.append(subprocess.Popen([sys.executable, "-c", script], env={**os.environ, **world, **address}))
+    try:
+        assert [process.wait(timeout=180) for process in processes] == [0] * num_ranks
+    finally:
+        for process in processes:
+            process.kill()
+    found = json.loads((folder / "out.json").read_text())
+    lines = (folder / "rl" / "metrics.jsonl").read_text().splitlines()
+    found["journal"] = [json.loads(line) for line in lines]
+    return found
+
+
+def flat(value: object) -> list[float]:
+    if isinstance(value, dict):
+        return [number for key in sorted(value) for number in flat(value[key])]
+    if isinstance(value, list):
+        return [number for one in value for number in flat(one)]
+    return [float(value)]  # pyright: ignore[reportArgumentType]
+
+
+def test_two_are_as_one(tmp_path: Path, imitator: Path) -> None:
+    alone, both = run(1, tmp_path / "one", imitator), run(2, tmp_path / "two", imitator)
+    assert alone["batches"] % 2 == 1, alone["batches"]  # an odd number: one rank repeats a batch, which must not count
+    for name in ("loss", "norm", "second", "log_probs", "grads"):
+        assert flat(both[name]) == pytest.approx(flat(alone[name]), rel=1e-3, abs=2e-5), name
+    # Muon orthogonalises in bfloat16, so that rounding of shards shows in the weights.
+    assert flat(both["after"]) == pytest.approx(flat(alone["after"]), abs=4e-3)
+    assert both["reason"] == "finished" and both["steps"] == 3
+    assert [one["step"] for one in both["journal"]] == [one["step"] for one in alone["journal"]]
+    for first, second in list(zip(alone["journal"], both["journal"], strict=True))[:2]:  # later ones sample other words
+        for name in ("reward", "loss", "grad_norm", "entropy"):
+            assert (second.get(name) or 0.0) == pytest.approx(first.get(name) or 0.0, rel=2e-3, abs=1e-4), name

@@ -1,0 +1,80 @@
+"""Configurations: every recipe can be used as it is, and a mistake is told in one line that names its key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kerneldojo.algorithms import DR_KERNEL, KEVIN, KevinConfig, TRLOOConfig
+from kerneldojo.training.config import RLConfig, SFTConfig
+from kerneldojo.training.settings import ConfigError, load_config
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_can_be_used(path: Path) -> None:
+    kind = SFTConfig if path.stem.endswith("sft") else RLConfig
+    told = load_config(kind, path)
+    assert kind.model_validate(told.model_dump(mode="json")) == told
+
+
+def test_recipes_have_the_papers_settings() -> None:
+    folder = RECIPES[0].parent
+    dr_kernel = load_config(RLConfig, folder / "dr-kernel-qwen3-8b-rl.toml")
+    assert dr_kernel.learning == DR_KERNEL and isinstance(dr_kernel.learning.advantage, TRLOOConfig)
+    assert (dr_kernel.prompts_per_step, dr_kernel.samples_per_prompt, dr_kernel.play.num_turns) == (16, 16, 3)
+    kevin = load_config(RLConfig, folder / "kevin-qwen3-14b-rl.toml")
+    assert kevin.learning == KEVIN and isinstance(kevin.learning.advantage, KevinConfig)
+    assert kevin.optimizer.max_grad_norm == 0.05
+    tritonrl = load_config(RLConfig, folder / "tritonrl-qwen3-8b-rl.toml")
+    assert tritonrl.learning.hrd is not None and tritonrl.learning.hrd.alpha == 0.1
+
+
+def test_overrides_reach_any_depth() -> None:
+    path = RECIPES[0].parent / "laptop-rl.toml"
+    told = load_config(
+        RLConfig,
+        path,
+        [
+            "steps=5",
+            "sampling.temperature=0.5",
+            "learning.prs=none",
+            "model.path=elsewhere",
+            'play.reward.type="kevin"',
+        ],
+    )
+    assert told.steps == 5 and told.sampling.temperature == 0.5
+    assert told.learning.prs is None and told.learning.mrs is not None
+    assert told.model.path == "elsewhere" and told.play.reward.type == "kevin"
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("stepz=5", "stepz: unknown key"),
+        ("steps=many", "steps: "),
+        ("steps=0", "steps: "),
+        ("learning.clip.high=-1", "learning.clip.high: "),
+        ("learning.advantage.type=ppo", "learning.advantage: "),
+        ("play.num_turns=0", "play.num_turns: "),
+        ("model.path=none", "model.path is missing"),
+        ("play.device=cpu", "learning.prs"),
+        ("steps", "--set steps: expected dotted.key=value"),
+        ("steps.more=1", "--set steps.more=1: steps is a value"),
+        ("optimizer.learning_rate=nan", "optimizer.learning_rate: "),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_its_key(override: str, key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(RLConfig, RECIPES[0].parent / "laptop-rl.toml", [override])
+    assert key in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_config(RLConfig, tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("steps = = 3")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load_config(RLConfig, tmp_path / "bad.toml")

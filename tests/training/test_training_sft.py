@@ -1,0 +1,109 @@
+"""Supervised training: it learns, goes on where it was, and learns from what it was told to."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toy_world
+
+from kerneldojo.training import sft
+from kerneldojo.training.config import KeepConfig
+from kerneldojo.training.display import Display, curve
+from kerneldojo.training.journal import read_journal
+from kerneldojo.training.models import GPU, GPU_LARGE, LAPTOP, load_model, new_model, num_parameters
+from kerneldojo.training.parallel import Ranks
+from kerneldojo.training.settings import ConfigError
+from kerneldojo.training.tokens import encode, end_id, train_tokenizer
+
+
+def curve_of(output: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in one.items() if k != "seconds"} for one in read_journal(output / "metrics.jsonl")]
+
+
+def test_the_loss_falls_to_what_is_random_in_the_answers(imitator: Path) -> None:
+    records = curve_of(imitator.parent)
+    assert records[-1]["validation"]["loss"] < 0.5 < records[0]["loss"]
+    assert (imitator / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("matrices", ["muon", "adamw"])
+def test_a_run_in_two_parts_is_as_one(matrices: str, tmp_path: Path, collected: Path, ranks: Ranks) -> None:
+    changes = {"optimizer": {"matrices": matrices, "learning_rate": 0.01}, "evaluate_every": 2}
+    whole = toy_world.sft_config(tmp_path / "whole", collected, epochs=2, **changes)
+    steps = sft.train_sft(whole, ranks, show=False).steps
+    half = toy_world.sft_config(tmp_path / "half", collected, epochs=1, **changes)
+    first = sft.train_sft(half, ranks, show=False).steps
+    assert 0 < first < steps
+    more = half.model_copy(update={"epochs": 2.0})
+    assert sft.train_sft(more, ranks, resume=True, show=False).steps == steps
+
+    def told(output: Path) -> list[dict[str, Any]]:  # the first part looked at its validation once more, at its end
+        return [{k: v for k, v in one.items() if k != "validation"} for one in curve_of(output)]
+
+    assert told(half.output) == told(whole.output)
+    one, two = (load_model(str(run.output / "model")) for run in (whole, half))
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+
+
+def test_samples_are_turns_with_their_end_and_verdicts_choose() -> None:
+    episodes = toy_world.played(repeats=1)
+    tokenizer = toy_world.tokenizer()
+    every = list(sft.samples_of(episodes, tokenizer, KeepConfig(statuses=None), None))
+    assert len(every) == sum(len(episode.turns) for episode in episodes)
+    assert all(
+        sample.answer[-1] == end_id(tokenizer) and end_id(tokenizer) not in sample.answer[:-1] for sample in every
+    )
+    first = encode(tokenizer, episodes[0].turns[0].answer.text)
+    start = every[1].prompt.index(first[0])  # the second prompt holds the first answer, and the feedback to it
+    assert list(every[1].prompt[start : start + len(first)]) == first and len(every[1].prompt) > start + len(first)
+    passed = list(sft.samples_of(episodes, tokenizer, KeepConfig(), None))
+    fast = list(sft.samples_of(episodes, tokenizer, KeepConfig(min_speedup=1.5), None))
+    assert len(passed) == len(every) / 2 and len(fast) == len(every) / 4
+    assert not list(sft.samples_of(episodes, tokenizer, KeepConfig(), 10))
+
+
+def test_cut_answers_are_not_imitated() -> None:
+    episode = toy_world.played(repeats=1)[0]
+    turn = episode.turns[0]
+    cut = turn.model_copy(update={"answer": turn.answer.model_copy(update={"finish": "length"})})
+    whole = episode.model_copy(update={"turns": (cut, *episode.turns[1:])})
+    assert len(list(sft.samples_of([whole], toy_world.tokenizer(), KeepConfig(statuses=None), None))) == 1
+
+
+def test_data_that_is_not_there(tmp_path: Path, collected: Path, ranks: Ranks) -> None:
+    with pytest.raises(ConfigError, match=r"data: .* is not a folder"):
+        sft.train_sft(toy_world.sft_config(tmp_path / "run", tmp_path / "nothing"), ranks, show=False)
+    told = toy_world.sft_config(tmp_path / "other", collected, keep={"max_tokens": 3})
+    with pytest.raises(ConfigError, match="data: 0 samples"):
+        sft.train_sft(told, ranks, show=False)
+
+
+def test_sizes_are_what_they_are_called() -> None:
+    corpus = [f"line {n} is {n * n}\n" for n in range(4000)]
+    for shape, low, high in ((LAPTOP, 0.9e6, 1.0e6), (GPU, 10e6, 12e6), (GPU_LARGE, 30e6, 50e6)):
+        tokenizer = train_tokenizer(corpus, shape.vocabulary)
+        assert len(tokenizer) == shape.vocabulary
+        with torch.device("meta"):
+            assert low <= num_parameters(new_model(shape, tokenizer)) <= high
+
+
+def test_the_panel_shows_what_happened() -> None:
+    from rich.console import Console
+
+    display = Display("rl", "0.9 M parameters", 20, enabled=False)
+    for step in range(1, 30):
+        numbers = {"reward": step / 10, "correct": 0.5, "fast_1.2": step / 40, "exploits": 0.01, "answer_tokens": 35.0}
+        seconds = {"generate": 1.0, "judge": 2.0, "score": 0.5, "update": 0.5}
+        display.show_rl({"step": step, **numbers, "kl": 0.001, "entropy": 1.0, "seconds": seconds}, step / 29)
+    results = {"correct": 0.6, "fast_1": 0.5, "fast_1.2": 0.4, "exploits": 0.0, "num_samples": 64}
+    display.show_evaluation(29, results)
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(display.picture())
+    text = console.export_text()
+    for words in ("fast@1.2", "72.5%", "exploits", "judge 2.0 s", "held out after step 29", "▁", "█"):
+        assert words in text
+    assert len(curve(display.history["reward"])) == 29
