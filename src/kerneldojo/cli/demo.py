@@ -1,4 +1,4 @@
-"""`dojo demo`: a handful of sample kernels for one problem, judged on whatever this machine has.
+"""`dojo demo`: a handful of sample kernels, judged on whatever this machine has, then a small benchmark.
 
 The samples are files of the repository's `examples/` (also in the installed package), each with a first docstring line
 that says what it is; the verdicts are the judge's own, on `cuda:0` where there is a GPU and on `model:h100` elsewhere.
@@ -45,14 +45,24 @@ def demo_command(
     samples: Annotated[
         Path | None, typer.Option(help="Folder with a reference.py and kernels.", metavar="FOLDER")
     ] = None,
+    out: Annotated[
+        Path, typer.Option(help="Where the runs of the benchmark and their reports go.", metavar="FOLDER")
+    ] = Path("runs-out/demo"),
+    only_samples: Annotated[bool, typer.Option("--only-samples", help="Stop after the sample kernels.")] = False,
 ) -> None:
-    """Judge the sample kernels (honest, lazy, wrong, cheating, broken) and show what became of each."""
+    """Judge sample kernels, then play a small benchmark, and show what became of each."""
     folder = samples or find_samples()
     problem = Problem(name="demo", source=read_source(folder / "reference.py"))
     chosen = read_samples(folder)
     with own_standard_output() as output:
         results = judge_all(problem, chosen, {"device": device})
-        console_for(output).print(table(results))
+        console = console_for(output)
+        console.print(table(results))
+        if not only_samples:
+            from kerneldojo.cli import demo_bench
+
+            console.print("A benchmark: two policies that write kernels and read the judge's feedback.\n")
+            demo_bench.show(demo_bench.play_all(out), console)
     raise typer.Exit(max(EXIT_CODES.get(evaluation.status, 0) for _, evaluation in results))
 
 

@@ -19,7 +19,7 @@ Failures = Literal["zero", "one", "left out"]
 class Figure(Frozen):
     """One number of a report."""
 
-    name: Literal["correct", "fast", "speedup mean", "speedup geometric", "coverage", "exploits"]
+    name: Literal["correct", "fast", "speedup mean", "speedup geometric", "coverage"]
     """What is measured. `fast` with its `p` is KernelBench's fast_p."""
     value: float | None
     """None where there is nothing to measure (no times on a CPU, no correct answer to take a mean over)."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
@@ -17,6 +17,7 @@ from kerneldojo.service.acceptance import Busy, Draining
 from kerneldojo.service.bodies import describe, validation_line
 from kerneldojo.service.config import ServiceConfig
 from kerneldojo.service.core import Service
+from kerneldojo.service.dashboard import dashboard_router
 from kerneldojo.service.gate import Gate
 from kerneldojo.service.journal import StoreError
 from kerneldojo.service.kernelgym import kernelgym_router
@@ -28,11 +29,13 @@ DESCRIPTION = """Judges generated GPU kernels. Submit tasks under ids of your ow
 same task, so every request may be repeated. Refused work is answered with 429 or 503 and Retry-After."""
 
 
-def create_app(config: ServiceConfig, executor: Executor) -> FastAPI:
+def create_app(
+    config: ServiceConfig, executor: Executor, routers: Sequence[Callable[[Service], APIRouter]] = ()
+) -> FastAPI:
     """A service as an ASGI application. Its lifespan opens the store and ends by closing the executor.
 
-    `app.state.service` is the running `Service`: routers that are added beside these (`app.include_router`) use it, and
-    a page may be mounted at `/`.
+    `app.state.service` is the running `Service`. `routers` make further routes of it, for example those of OpenEnv's
+    wire (`kerneldojo.integrations.openenv`).
     """
     service = Service(config, executor)
     metrics = Metrics(service)
@@ -57,6 +60,9 @@ def create_app(config: ServiceConfig, executor: Executor) -> FastAPI:
     app.state.service = service
     app.include_router(native_router(service, metrics))
     app.include_router(kernelgym_router(service))
+    app.include_router(dashboard_router())
+    for make in routers:
+        app.include_router(make(service))
     _add_own_routes(app, service, metrics)
     _add_refusals(app)
     app.add_middleware(Gate, config=config, requests=metrics.requests)

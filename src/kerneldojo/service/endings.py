@@ -20,6 +20,7 @@ def ending_of(task_id: str, evaluation: Evaluation, *, expired: bool = False) ->
         "coverage": evaluation.coverage,
         "kernel_ms": evaluation.kernel_ms,
         "reference_ms": evaluation.reference_ms,
+        "baseline": evaluation.protocol.baseline if evaluation.speedup is not None else None,
         "roofline_fraction": evaluation.roofline.fraction if evaluation.roofline else None,
         "timing_source": evaluation.timing.source,
         "judged_on": evaluation.device,

@@ -16,13 +16,15 @@ from prometheus_client import Counter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kerneldojo.service.config import ServiceConfig, is_loopback
+from kerneldojo.service.dashboard import PATHS
 from kerneldojo.service.records import Problematic
 from kerneldojo.service.tokens import NAME, find_client
 
 log = logging.getLogger(__name__)
 
-OPEN_PATHS = {"/health"}
-"""Answered without a token: load balancers and trainers ask here first, and it tells no names but devices'."""
+OPEN_PATHS = {"/health", *PATHS}
+"""Answered without a token: load balancers and trainers ask for health first, and it tells no names but devices'; the
+dashboard's files hold no data."""
 
 CLIENT_HEADER = b"x-dojo-client"
 """Where there are no tokens: the name of the queue that a request's tasks go to."""

@@ -109,6 +109,8 @@ class TaskSummary(Frozen):
     reference_ms: float | None = None
     roofline_fraction: float | None = None
     timing_source: Literal["measured", "modeled"] | None = None
+    baseline: Literal["eager", "compile"] | None = None
+    """What the speedup is against; None where there is none."""
     judged_on: str = ""
     """The device that judged."""
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 import uvicorn
+from fastapi import APIRouter
 
 from kerneldojo.pool.executor import Executor
 from kerneldojo.service.app import create_app
@@ -25,6 +26,9 @@ KEEP_ALIVE_SECONDS = 75
 
 SWITCH_SECONDS = 0.0002
 """How long one thread may keep the interpreter from another."""
+
+MAX_FRAME_BYTES = 4 << 20
+"""Longest frame of a web socket."""
 
 CLOSE_SECONDS = 5
 """After the drain: how long open connections may take to end."""
@@ -64,6 +68,7 @@ def serve(
     executor: Executor,
     *,
     announce: Callable[[str], None] = lambda url: None,
+    routers: Sequence[Callable[[Service], APIRouter]] = (),
     log_level: str = "warning",
 ) -> None:
     """Serve until a signal; owns the executor and closes it.
@@ -72,6 +77,7 @@ def serve(
         config: settings.
         executor: what judges.
         announce: called with the address once requests are answered.
+        routers: see `create_app`.
         log_level: of uvicorn; access lines are off (they would hold ids, and outnumber the rest).
 
     Raises:
@@ -82,7 +88,12 @@ def serve(
     except ValueError:
         executor.close(drain=False)
         raise
-    app = create_app(config, executor)
+    try:
+        app = create_app(config, executor, routers)
+    except ValueError:
+        listener.close()
+        executor.close(drain=False)
+        raise
     service: Service = app.state.service
     settings = uvicorn.Config(
         app,
@@ -91,7 +102,8 @@ def serve(
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=CLOSE_SECONDS,
-        ws_max_size=config.max_body_bytes,
+        ws_max_size=min(config.max_body_bytes, MAX_FRAME_BYTES),
+        ws_max_queue=2,
         backlog=2048,
     )
     # The journal's thread gives up the interpreter at every statement; with the usual 5 ms it would wait as long to get

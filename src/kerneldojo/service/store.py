@@ -21,7 +21,7 @@ from typing import Any
 from kerneldojo.service.queue import Entry
 from kerneldojo.service.records import TaskState
 
-VERSION = 1
+VERSION = 2
 """Version of the layout below."""
 
 LAYOUT = """
@@ -30,18 +30,21 @@ CREATE TABLE IF NOT EXISTS tasks (
     priority INTEGER NOT NULL, content TEXT NOT NULL, num_bytes INTEGER NOT NULL, problem TEXT NOT NULL,
     device TEXT NOT NULL, submitted_at REAL NOT NULL, started_at REAL, finished_at REAL, deadline_at REAL,
     attempts INTEGER NOT NULL DEFAULT 0, expired INTEGER NOT NULL DEFAULT 0, status TEXT, speedup REAL, coverage REAL,
-    kernel_ms REAL, reference_ms REAL, roofline_fraction REAL, timing_source TEXT, judged_on TEXT NOT NULL DEFAULT '');
+    kernel_ms REAL, reference_ms REAL, roofline_fraction REAL, timing_source TEXT, baseline TEXT,
+    judged_on TEXT NOT NULL DEFAULT '');
 CREATE TABLE IF NOT EXISTS jobs (sequence INTEGER PRIMARY KEY, body TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS evaluations (sequence INTEGER PRIMARY KEY, body TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS beats (id INTEGER PRIMARY KEY, at REAL NOT NULL);
 CREATE INDEX IF NOT EXISTS tasks_open ON tasks (state, sequence) WHERE state IN ('queued', 'running');
 CREATE INDEX IF NOT EXISTS tasks_deadline ON tasks (deadline_at) WHERE state = 'queued' AND deadline_at IS NOT NULL;
 CREATE INDEX IF NOT EXISTS tasks_finished ON tasks (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS tasks_status ON tasks (status, sequence) WHERE status IS NOT NULL;
 """
 
 SUMMARY = (
     "id, sequence, state, client, priority, problem, device, submitted_at, started_at, finished_at, deadline_at, "
-    "attempts, expired, status, speedup, coverage, kernel_ms, reference_ms, roofline_fraction, timing_source, judged_on"
+    "attempts, expired, status, speedup, coverage, kernel_ms, reference_ms, roofline_fraction, timing_source, "
+    "baseline, judged_on"
 )
 """Columns of `records.TaskSummary`."""
 
