@@ -203,9 +203,10 @@ def open_platform(flavour: str, arena_fds: list[int], device: str) -> Platform:
         return InterpretPlatform(arena_fds, device)
     if flavour == "compile":
         return CompilePlatform(arena_fds)
+    from kerneldojo.contestant import tree
     from kerneldojo.devices.cuda.platform import CudaPlatform
 
-    return CudaPlatform(arena_fds, device)
+    return CudaPlatform(arena_fds, device, tree.decode)
 
 
 def _can_keep_strides(tensor: torch.Tensor) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,9 +37,11 @@ class CudaPlatform:
     Args:
         arena_fds: page, exchange, heap and, for timing, inputs, as `CudaArena.fds` lists them.
         device: `cuda:N`. Where CUDA_VISIBLE_DEVICES is set, the one visible device is meant.
+        decode: the contestant's way to read described arguments: `contestant.tree.decode`.
     """
 
-    def __init__(self, arena_fds: list[int], device: str) -> None:
+    def __init__(self, arena_fds: list[int], device: str, decode: Callable[[Any, Any], Any]) -> None:
+        self._decode = decode
         index = 0 if os.environ.get("CUDA_VISIBLE_DEVICES") else int(device.partition(":")[2] or 0)
         self._heap = warm.heap()
         arenas.enter_context(index)
@@ -165,10 +167,7 @@ class CudaPlatform:
         return {"heap": self._heap.statistics()}
 
     def _decoded(self, nodes: list[Any]) -> list[list[Any]]:
-        # The one step to the right: trees are the contestant's way to describe arguments.
-        from kerneldojo.contestant import tree
-
-        return [list(tree.decode(node, self.arena.view)) for node in nodes]
+        return [list(self._decode(node, self.arena.view)) for node in nodes]
 
 
 @contextmanager
