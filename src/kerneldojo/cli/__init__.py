@@ -1,12 +1,20 @@
-"""The command line: `dojo judge`, `dojo problems`, `dojo doctor`, `dojo demo`,
-`dojo serve`.
+"""The command line.
+
+| commands | what they are for |
+|---|---|
+| `dojo judge`, `evaluate`, `optimize` | one verdict; many; one faster kernel for one module |
+| `dojo serve` | the judge as a service, with a dashboard |
+| `dojo bench`, `compare`, `report` | what a policy is worth |
+| `dojo collect`, `train` | trajectories, then SFT and RL |
+| `dojo problems`, `doctor`, `demo` | what there is to judge, what this machine can do, all of it in a few minutes |
 
 Nothing here judges. A command reads its arguments, calls one function of the room that does the work (imported inside
 the command, so that `dojo --help` needs neither torch nor patience) and shows what came back: as one JSON object for
 programs, or drawn for people. Exit codes are few and mean one thing each:
 
 * 0: done; for a candidate that means that a verdict was reached, whatever it is.
-* 1: `problems audit` found a problem that it does not admit, or `doctor` a machine on which nothing can be judged.
+* 1: the answer is no: `problems audit` does not admit a problem, on a machine that `doctor` looked at nothing can be
+  judged, `optimize` found nothing faster.
 * 2: bad usage, or a problem that cannot be judged.
 * 3: our own fault.
 """
