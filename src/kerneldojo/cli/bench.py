@@ -12,6 +12,7 @@ import typer
 
 from kerneldojo.cli.arguments import BadUsage, Device
 from kerneldojo.cli.report import AGAINST_COMPILE, read_verdicts, show, write_all
+from kerneldojo.cli.searching import search_all
 from kerneldojo.cli.selecting import select
 from kerneldojo.cli.streams import own_standard_output, say
 
@@ -62,6 +63,11 @@ def bench_command(
     temperature: Annotated[float, typer.Option(min=0.0, help="Of the policy's sampling.")] = 1.0,
     top_p: Annotated[float, typer.Option(min=0.01, max=1.0, help="Share of the probability sampled from.")] = 1.0,
     concurrency: Annotated[int, typer.Option(min=1, help="Episodes under way at once.")] = 512,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option("--strategy", help="Search the problems too: best-first, serial, 4x8, ...; may be repeated."),
+    ] = None,
+    calls: Annotated[int, typer.Option(min=1, help="Answers of each search.")] = 16,
     seed: Annotated[int, typer.Option(help="Of the run, and of the bootstrap.")] = 0,
     url: Annotated[str | None, typer.Option(help="Judge at this service instead of on this machine.")] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Candidates judged at once on this machine.")] = None,
@@ -95,6 +101,8 @@ def bench_command(
         try:
             run = Run(problems, play, rollout, samples, seed, out, also_compile=also_compile)
             episodes = run.play(policy, executor)
+            if strategy:
+                search_all(run, policy, executor, strategy, calls)
         finally:
             executor.close(drain=False)
         metrics = write_all(out, episodes, MetricsConfig(strictly=not at_least, credited=credited, seed=seed))

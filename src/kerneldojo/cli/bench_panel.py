@@ -47,15 +47,15 @@ def _sections(metrics: Metrics) -> Iterator[RenderableType]:
 def _headline(metrics: Metrics, against: str) -> Table:
     n = metrics.counts.samples
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), expand=True)
-    name = "torch.compile" if against == "compile" else "eager PyTorch"
+    name = "compile" if against == "compile" else "eager"
     table.add_column(f"against {name}", no_wrap=True)
-    for heading in ("last turn\nper sample", "best turn\nper sample", f"best@{n}, best turn\nper problem"):
+    for heading in ("last turn\nper sample", "best turn\nper sample", f"best@{n}\nper problem"):
         table.add_column(heading, justify="right", no_wrap=True)
     measures: list[tuple[str, str, float | None, str | None]] = [("correct", "correct", None, None)]
     measures += [(f"fast at {p:g}×", "fast", p, None) for p in metrics.config.thresholds if p > 0]
     measures += [
         ("mean, failures 0", "speedup mean", None, "zero"),
-        ("geometric of correct", "speedup geometric", None, "left out"),
+        ("geometric, correct", "speedup geometric", None, "left out"),
     ]
     for label, measure, p, failures in measures:
         cells: list[Text] = []

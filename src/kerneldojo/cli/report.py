@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from kerneldojo.report import Metrics, MetricsConfig
     from kerneldojo.schema import Episode, Evaluation
 
-METRICS, TABLE, PAGE, AGAINST_COMPILE = "metrics.json", "turns.parquet", "report.html", "against-compile.jsonl"
+METRICS, TABLE, PAGE = "metrics.json", "turns.parquet", "report.html"
+AGAINST_COMPILE, SEARCHES = "against-compile.jsonl", "searches.jsonl"
 
 
 def report_command(
@@ -62,8 +63,14 @@ def write_all(run: Path, episodes: Sequence[Episode], config: MetricsConfig) -> 
 
     from kerneldojo.report import measure, write_report
     from kerneldojo.rollout import RunError, export
+    from kerneldojo.search import record
 
-    metrics = measure(episodes, config, against_compile=read_verdicts(run / AGAINST_COMPILE))
+    try:
+        searches = list(record.read(run / SEARCHES))
+    except ValueError as error:
+        raise BadUsage(str(error)) from error
+    verdicts = read_verdicts(run / AGAINST_COMPILE)
+    metrics = measure(episodes, config, against_compile=verdicts, searches=searches)
     try:
         temporary = run / f".{METRICS}"
         temporary.write_text(metrics.model_dump_json(indent=1), encoding="utf-8")

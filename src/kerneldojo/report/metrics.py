@@ -13,11 +13,12 @@ import numpy as np
 from pydantic import Field
 
 from kerneldojo.report.bootstrap import Bootstrap
-from kerneldojo.report.budgets import BudgetCurve, budget_curves
+from kerneldojo.report.budgets import BudgetCurve, budget_curves, search_curves
 from kerneldojo.report.figures import Figure
 from kerneldojo.report.measuring import Measure, Taker, measures
 from kerneldojo.report.outcomes import BEST, LAST, Against, Attempts, Selection, Verdicts, attempts_of
 from kerneldojo.schema import Episode, Frozen
+from kerneldojo.search.record import SearchRecord
 
 
 class MetricsConfig(Frozen):
@@ -109,7 +110,11 @@ class Metrics(Frozen):
 
 
 def measure(
-    episodes: Iterable[Episode], config: MetricsConfig | None = None, *, against_compile: Verdicts | None = None
+    episodes: Iterable[Episode],
+    config: MetricsConfig | None = None,
+    *,
+    against_compile: Verdicts | None = None,
+    searches: Sequence[SearchRecord] = (),
 ) -> Metrics:
     """Take every figure of a run.
 
@@ -117,6 +122,7 @@ def measure(
         episodes: finished episodes; several attempts at each problem.
         config: how figures are taken.
         against_compile: verdicts against torch.compile on the answers that passed, where the run has them.
+        searches: made beside the run, on its problems.
     """
     config = config or MetricsConfig()
     episodes = list(episodes)
@@ -135,7 +141,10 @@ def measure(
         statuses_by_turn=_statuses_by_turn(attempts),
         exploits=_exploits(attempts),
         coverage=_coverage(attempts),
-        budgets=tuple(budget_curves(Taker(attempts, bootstrap, own))),
+        budgets=(
+            *budget_curves(Taker(attempts, bootstrap, own)),
+            *search_curves(searches, config.seed, config.num_draws),
+        ),
         timing_sources=tuple(sorted(_sources(episodes))),
     )
 

@@ -1,6 +1,7 @@
 // Line charts in SVG: series with optional bands, a legend, and values on hover. No library, no markup from strings.
 
-const COLOURS = ["var(--s1)", "var(--s2)", "var(--s3)", "var(--s4)"];
+const COLOURS = Array.from({ length: 8 }, (_, at) => `var(--s${at + 1})`);
+const FEW = 3;  // more bands than this hide each other
 
 function svg(name, attributes, text) {
   const node = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -14,7 +15,7 @@ function niceStep(span, count) {
   return power * [1, 2, 2.5, 5, 10].find(f => f * power >= rough * 0.999);
 }
 
-// series: [{name, points: [[x, y, low, high]], dots}]; options: {xTitle, format, xTicks, yMax, log, aria}
+// series: [{name, points: [[x, y, low, high]], dots, dashed}]; options: {xTitle, format, xTicks, yMax, log, aria}
 function lineChart(series, options) {
   const W = 560, H = 280, left = 52, right = 16, top = 14, bottom = 42;
   const all = series.flatMap(one => one.points).filter(point => point[1] !== null);
@@ -42,11 +43,11 @@ function lineChart(series, options) {
   series.forEach((one, at) => {
     const points = one.points.filter(p => p[1] !== null), colour = COLOURS[at % COLOURS.length];
     const band = points.filter(p => p[2] !== undefined && p[2] !== null);
-    if (band.length > 1) {
+    if (band.length > 1 && series.length <= FEW) {
       const path = [...band.map(p => `${X(p[0])},${Y(p[3])}`), ...band.slice().reverse().map(p => `${X(p[0])},${Y(p[2])}`)];
       root.append(svg("polygon", { points: path.join(" "), style: `fill:${colour};opacity:.1` }));
     }
-    root.append(svg("polyline", { points: points.map(p => `${X(p[0])},${Y(p[1])}`).join(" "), style: `fill:none;stroke:${colour};stroke-width:2.2;stroke-linejoin:round` }));
+    root.append(svg("polyline", { points: points.map(p => `${X(p[0])},${Y(p[1])}`).join(" "), style: `fill:none;stroke:${colour};stroke-width:2.2;stroke-linejoin:round${one.dashed ? ";stroke-dasharray:6 4" : ""}` }));
     for (const p of points) {
       if (one.dots === false && points.length > 1) continue;
       const dot = svg("circle", { cx: X(p[0]), cy: Y(p[1]), r: 4, style: `fill:${colour}` });

@@ -87,13 +87,13 @@ function curves() {
   const choices = [["correct", percent, 1], ["fast at 1×", percent, 1], ["mean speedup", ratio]].map(([name, format, yMax], i) => {
     const button = el("button", { "aria-pressed": "false", onclick: () => {
       pick.querySelectorAll("button").forEach(one => one.setAttribute("aria-pressed", one === button));
-      chart.replaceChildren(lineChart(M.budgets.map(curve => ({ name: curve.strategy, points: curve.points.map(point => [point.calls, point.figures[i].value, point.figures[i].low, point.figures[i].high]) })),
+      chart.replaceChildren(lineChart(M.budgets.map(curve => ({ name: curve.strategy, dashed: curve.strategy.endsWith("judged again"), points: curve.points.map(point => [point.calls, point.figures[i].value, point.figures[i].low, point.figures[i].high]) })),
         { xTitle: "calls for one problem", format, yMax, log: true, aria: "budget curves" }));
     } }, name);
     return button;
   });
   pick.append(...choices);
-  card("What more calls buy", "Expected best answer per problem (best@k, unbiased), failures as 0, under one number of calls.", el("div", {}, pick, chart));
+  card("What more calls buy", "Expected best answer per problem (best@k, unbiased), failures as 0, under one number of calls. Dashed: searches, whose answers were judged again after they were chosen.", el("div", {}, pick, chart));
   page.append(grid);
   choices[2].click();
 }
