@@ -45,6 +45,11 @@ ROUTES = [
     "GET /queue/status",
     "GET /health",
     "GET /metrics",
+    "POST /reset",
+    "POST /step",
+    "GET /state",
+    "GET /schema",
+    "GET /metadata",
 ]
 """Every route but `GET /v1/events`, whose stream has no end."""
 

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -60,6 +61,9 @@ def serve_command(
     keep_mb: Annotated[
         int | None, typer.Option(help="Delete the oldest ended tasks above this size of the store.", min=1)
     ] = None,
+    openenv: Annotated[
+        Path | None, typer.Option(help="TOML file of the episodes under OpenEnv's wire: suites, [play], [play.reward].")
+    ] = None,
 ) -> None:
     """Serve the judge over HTTP: the /v1 API, and KernelGYM's, whose trainer can be pointed here as it is.
 
@@ -80,10 +84,12 @@ def serve_command(
     }
     config = _config(settings, token_file)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    from kerneldojo.integrations.openenv import openenv_router, read_config
     from kerneldojo.service import serve
 
     try:
-        serve(config, open_executor(executor, devices), announce=lambda url: say(f"serving on {url}"))
+        routers = (partial(openenv_router, config=read_config(openenv, devices)),)
+        serve(config, open_executor(executor, devices), announce=lambda url: say(f"serving on {url}"), routers=routers)
     except ValueError as error:
         raise BadUsage(str(error)) from error
 

@@ -71,7 +71,7 @@ def _text(evaluation: Evaluation) -> str:
         lines.extend(f"- {_one_line(item.name, 80)}: {_one_line(item.evidence, 500)}" for item in evaluation.exploits)
     elif evaluation.message:
         lines.append(_cut(evaluation.message, MAX_MESSAGE))
-    if status is Status.INCORRECT and evaluation.max_error is not None:
+    if status is Status.INCORRECT and evaluation.max_error is not None and "times the tolerance" not in lines[-1]:
         lines.append(f"The largest error seen is {evaluation.max_error:.3g} times what is allowed.")
     lines.append(ADVICE.get(status) or _next_step(evaluation))
     return "\n".join(line for line in lines if line)

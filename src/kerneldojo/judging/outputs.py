@@ -104,7 +104,7 @@ def _wrong(comparison: Comparison, index: int, count: int, delivery: Delivery, *
             "; parameter_mismatch: names and shapes of parameters differ from the reference's, so construct them in "
             "the reference's order, or define load_reference_state(self, state_dict)"
         )
-    return Ruling(Status.INCORRECT, text)
+    return Ruling(Status.INCORRECT, text, max_error=comparison.max_error)
 
 
 def is_right(answer: Answer, expected: Expected, reduction_length: int) -> bool:

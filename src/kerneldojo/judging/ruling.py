@@ -15,10 +15,14 @@ class Ruling(Exception):
         status: the verdict.
         message: one or a few lines from a whitelist; nothing secret.
         exploits: evidence, exactly when the status is `EXPLOIT`.
+        max_error: the error that decided, in units of the tolerance, where it was one.
     """
 
-    def __init__(self, status: Status, message: str, exploits: tuple[Exploit, ...] = ()) -> None:
+    def __init__(
+        self, status: Status, message: str, exploits: tuple[Exploit, ...] = (), *, max_error: float | None = None
+    ) -> None:
         super().__init__(message)
+        self.max_error = max_error
         self.status = status
         self.message = message
         self.exploits = exploits

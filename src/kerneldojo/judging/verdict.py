@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -76,6 +77,13 @@ class Findings:
         mine, theirs = self.timing.median_ms, self.reference_timing.median_ms
         return theirs / mine if mine and theirs else None
 
+    def _largest_error(self, ruling: Ruling | None) -> float | None:
+        """Of the rounds that were right and the one that was not; None where no error has a size."""
+        decided = ruling.max_error if ruling else None
+        if decided is None:
+            return self.max_error if ruling is None or ruling.status is not Status.INCORRECT else None
+        return max(decided, self.max_error or 0.0) if math.isfinite(decided) else None
+
     def evaluation(self, ruling: Ruling | None) -> Evaluation:
         """The verdict: passed, unless a ruling says otherwise."""
         status = Status.PASSED if ruling is None else ruling.status
@@ -92,7 +100,7 @@ class Findings:
             device=self.device,
             language=self.language,
             precision_class=self.precision_class,  # type: ignore[arg-type]
-            max_error=self.max_error,
+            max_error=self._largest_error(ruling),
             timing=self.timing,
             reference_timing=self.reference_timing,
             kernels=self.kernels,
