@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kerneldojo.cli.arguments import BadUsage, Device
+from kerneldojo.cli.judges import open_executor
 from kerneldojo.cli.report import AGAINST_COMPILE, read_verdicts, show, write_all
 from kerneldojo.cli.searching import search_all
 from kerneldojo.cli.selecting import select
@@ -70,6 +71,7 @@ def bench_command(
     calls: Annotated[int, typer.Option(min=1, help="Answers of each search.")] = 16,
     seed: Annotated[int, typer.Option(help="Of the run, and of the bootstrap.")] = 0,
     url: Annotated[str | None, typer.Option(help="Judge at this service instead of on this machine.")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="Holds the service's token.", metavar="FILE")] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Candidates judged at once on this machine.")] = None,
     cache: Annotated[Path | None, typer.Option(help="Folder in which verdicts are kept for other runs.")] = None,
     at_least: Annotated[bool, typer.Option("--at-least", help="fast_p asks for at least p, not more than p.")] = False,
@@ -97,7 +99,7 @@ def bench_command(
             precision=precision,
         )
         rollout = {"temperature": temperature, "top_p": top_p, "max_concurrent": concurrency}
-        executor = _open_executor(url, device, slots, cache)
+        executor = open_executor(url, token_file, [device], slots, cache)
         try:
             run = Run(problems, play, rollout, samples, seed, out, also_compile=also_compile)
             episodes = run.play(policy, executor)
@@ -239,22 +241,3 @@ def _play_config(**settings: Any) -> PlayConfig:
     except ValidationError as error:
         first = error.errors()[0]
         raise BadUsage(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from error
-
-
-def _open_executor(url: str | None, device: str, slots: int | None, cache: Path | None) -> Executor:
-    if url is not None:
-        from kerneldojo.client import ClientError, ClientExecutor
-
-        try:
-            return ClientExecutor(url)
-        except ClientError as error:
-            raise BadUsage(f"{url}: {error}") from error
-    from kerneldojo.cli.arguments import require_judge
-
-    require_judge()
-    from kerneldojo.pool import PoolConfig, open_pool
-
-    try:
-        return open_pool("local", [device], num_slots=slots, config=PoolConfig(cache_folder=cache))
-    except (ValueError, RuntimeError) as error:
-        raise BadUsage(str(error)) from error

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from kerneldojo.cli.arguments import BadUsage, Device
+from kerneldojo.cli.judges import open_executor
 from kerneldojo.cli.streams import say
 
 
@@ -34,6 +35,7 @@ def collect_command(
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer.")] = 8192,
     seed: Annotated[int, typer.Option(help="Of the whole collection.")] = 0,
     service: Annotated[str | None, typer.Option(help="Judge at this address instead of on this machine.")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="Holds the service's token.", metavar="FILE")] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Candidates judged at once on this machine.")] = None,
     cache: Annotated[Path | None, typer.Option(help="Folder in which verdicts are kept for other runs.")] = None,
 ) -> None:
@@ -54,7 +56,7 @@ def collect_command(
     small = size or ("small" if device == "cpu" or device.startswith("model:") else "full")
     try:
         problems = load_suite(suite, small)
-        executor = _executor(service, device, slots, cache)
+        executor = open_executor(service, token_file, [device], slots, cache)
         try:
             asked = open_policy(policy)
             settings: dict[str, Any] = {"num_samples": samples, "seed": seed, "folder": RunFolder(output)}
@@ -84,13 +86,3 @@ async def _play(
         return await play_all(problems, policy, from_executor(executor), play, rollout=rollout, **settings)
     finally:
         await policy.close()
-
-
-def _executor(service: str | None, device: str, slots: int | None, cache: Path | None) -> Any:
-    if service is not None:
-        from kerneldojo.client import ClientExecutor
-
-        return ClientExecutor(service)
-    from kerneldojo.pool import PoolConfig, open_pool
-
-    return open_pool("local", [device], num_slots=slots, config=PoolConfig(cache_folder=cache))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,13 +13,17 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from kerneldojo.cli.arguments import AsJson, BadUsage, Device, read_source, require_judge, seconds
+from kerneldojo.cli.arguments import AsJson, BadUsage, Device, read_source, seconds
+from kerneldojo.cli.judges import open_executor
 from kerneldojo.cli.streams import console_for, own_standard_output, print_json, say
 from kerneldojo.cli.text import harmless, one_line, ratio
 from kerneldojo.schema import Problem
 
 if TYPE_CHECKING:
-    from kerneldojo.search import Found, Winner
+    from kerneldojo.episodes import PlayConfig
+    from kerneldojo.policies import Policy
+    from kerneldojo.rollout import AsyncJudge
+    from kerneldojo.search import Budget, Found, Strategy, Winner
     from kerneldojo.search.proof import Proof
     from kerneldojo.search.tree import Node
 
@@ -47,6 +54,8 @@ def optimize_command(
     temperature: Annotated[float, typer.Option(help="Of the policy's sampling.", min=0)] = 1.0,
     at_once: Annotated[int, typer.Option(help="Answers under way at most.", min=1)] = 8,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
+    url: Annotated[str | None, typer.Option(help="Judge at this service instead of on this machine.")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="Holds the service's token.", metavar="FILE")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Search for one faster kernel, and write the best that passes twice, with its proof.
@@ -54,16 +63,13 @@ def optimize_command(
     The kernel is chosen by one verdict and its figure comes from another one, with fresh seeds and the strict
     protocol. Exit code 0 if a kernel was written, 1 if none was faster, 2 for bad usage, 3 for a fault of ours.
     """
-    require_judge()
     target = out or model.with_name(f"{model.stem}_optimized.py")
-    problem = Problem(name=model.stem, source=read_source(model))
     limits = {"calls": calls, "verdicts": verdicts, "tokens": tokens, "seconds": max_seconds}
     rules = {"device": device, "language": language, "baseline": baseline, "protocol": protocol}
+    plan = _plan(Problem(name=model.stem, source=read_source(model)), policy, strategy, limits, rules)
     with own_standard_output() as output:
-        try:
-            found, winner = asyncio.run(_search(problem, policy, strategy, limits, rules, temperature, at_once, seed))
-        except ValueError as error:
-            raise BadUsage(one_line(str(error))) from error
+        with closing_judge(url, token_file, device) as judge:
+            found, winner = asyncio.run(_search(plan, judge, temperature, at_once, seed))
         if found.fault:
             say(one_line(found.fault))
         proof = _proof(found, winner)
@@ -77,37 +83,43 @@ def optimize_command(
             _show(console_for(output), proof, target, beside)
 
 
-async def _search(
-    problem: Problem,
-    policy_name: str,
-    strategy_name: str,
-    limits: dict[str, Any],
-    rules: dict[str, Any],
-    temperature: float,
-    at_once: int,
-    seed: int,
-) -> tuple[Found, Winner]:
+@dataclass(frozen=True)
+class Plan:
+    """What is to be searched and how, checked before anything is started."""
+
+    problem: Problem
+    policy: Policy
+    strategy: Strategy
+    budget: Budget
+    config: PlayConfig
+
+
+def _plan(problem: Problem, policy: str, strategy: str, limits: dict[str, Any], rules: dict[str, Any]) -> Plan:
     from kerneldojo.episodes import PlayConfig
     from kerneldojo.policies.registry import open_policy
-    from kerneldojo.pool import open_pool
     from kerneldojo.problems import check_source
-    from kerneldojo.rollout.judges import from_executor
-    from kerneldojo.search import Budget, choose, parse_strategy, search
+    from kerneldojo.search import Budget, parse_strategy
 
-    check_source(problem.source)
-    strategy, budget, config = parse_strategy(strategy_name), Budget(**limits), PlayConfig(**rules)
-    policy = open_policy(policy_name)
-    executor = open_pool("local", devices=[rules["device"]])
     try:
-        judge = from_executor(executor)
-        with _Display(budget.calls) as display:
+        check_source(problem.source)
+        chosen, budget, config = parse_strategy(strategy), Budget(**limits), PlayConfig(**rules)
+        return Plan(problem, open_policy(policy), chosen, budget, config)
+    except ValueError as error:
+        raise BadUsage(one_line(str(error))) from error
+
+
+async def _search(plan: Plan, judge: AsyncJudge, temperature: float, at_once: int, seed: int) -> tuple[Found, Winner]:
+    from kerneldojo.search import choose, search
+
+    try:
+        with _Display(plan.budget.calls) as display:
             found = await search(
-                problem,
-                policy,
+                plan.problem,
+                plan.policy,
                 judge,
-                strategy,
-                budget,
-                config,
+                plan.strategy,
+                plan.budget,
+                plan.config,
                 seed=seed,
                 temperature=temperature,
                 num_at_once=at_once,
@@ -116,8 +128,23 @@ async def _search(
             display.tell("judging the best again, with fresh seeds")
             return found, await choose(found, judge)
     finally:
-        await policy.close()
-        await asyncio.to_thread(executor.close, drain=False)
+        await plan.policy.close()
+
+
+@contextmanager
+def closing_judge(url: str | None, token_file: Path | None, device: str) -> Generator[AsyncJudge]:
+    """Verdicts for as long as the block lasts.
+
+    Raises:
+        BadUsage: there is no judge to be had.
+    """
+    from kerneldojo.rollout import from_executor
+
+    executor = open_executor(url, token_file, [device], None, None)
+    try:
+        yield from_executor(executor)
+    finally:
+        executor.close(drain=False)
 
 
 class _Display:

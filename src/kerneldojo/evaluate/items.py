@@ -1,0 +1,227 @@
+"""What is to be judged: pairs of a problem and a candidate, each with an id, read from lines or from files.
+
+Two forms are read:
+
+* **JSONL**, one object a line: `{"problem": ..., "candidate": SOURCE}`, and if wanted `id`, `name` (of a problem that
+  comes as a source), `language` and `entry_point`. `problem` is a source in KernelBench's format or the name of a
+  problem of the suite. Without an id a line is known by its number (`line-7`).
+* **A folder** of Python files. In a folder that has a `reference.py` every other file is a candidate for it. Any other
+  file names its problem in the suite: `level_1_problem_23_sample_0_kernel.py` (as KernelBench saves generations),
+  `softmax_rows.py`, `softmax_rows__second-try.py`, or any name in a folder called `softmax_rows`. Its path without the
+  suffix is its id.
+
+Nothing that is read is run. What cannot be judged is a `BadEntry` that says where and why; a candidate that is not even
+Python is no such thing, for its verdict (`compile_error`) is data like any other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from kerneldojo.problems import ProblemError, check_source
+from kerneldojo.schema import MAX_SOURCE_BYTES, Candidate, Frozen, Problem
+
+Language = Literal["auto", "triton", "cuda"]
+REFERENCE = "reference.py"
+MAX_LINE_BYTES = 8 * MAX_SOURCE_BYTES
+"""Longest line that is read: two sources of the greatest size, escaped."""
+_GENERATION = re.compile(r"level_(?P<level>\d+)_problem_(?P<number>\d+)(?:_sample_\d+)?(?:_kernel)?$")
+
+
+class Item(Frozen):
+    """One candidate that is to be judged."""
+
+    id: str
+    problem: Problem
+    candidate: Candidate
+    place: str
+    """Where it was read, for messages: `line 7`, or a path."""
+
+
+@dataclass(frozen=True)
+class BadEntry:
+    """A line or a file that cannot be judged."""
+
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.reason}"
+
+
+class _Line(Frozen):
+    """One line of JSONL."""
+
+    problem: str
+    candidate: str
+    id: str | None = Field(default=None, min_length=1, max_length=200)
+    name: str = Field(default="", max_length=200)
+    language: Language | None = None
+    entry_point: str = Field(default="ModelNew", pattern=r"^[A-Za-z_]\w*$", max_length=100)
+
+
+class _Unusable(Exception):
+    """Why an entry cannot be judged."""
+
+
+def read_items(
+    path: Path, suite: Sequence[Problem] = (), language: Language = "auto"
+) -> tuple[list[Item], list[BadEntry]]:
+    """Read all that is to be judged.
+
+    Args:
+        path: a folder, or a file of JSON lines.
+        suite: problems that entries may name.
+        language: of candidates that do not say it themselves.
+
+    Returns:
+        What can be judged, with ids that are all different, and what cannot.
+
+    Raises:
+        OSError: `path` cannot be read.
+    """
+    known = _Names(suite)
+    entries = _from_folder(path, known, language) if path.is_dir() else _from_lines(path, known, language)
+    items: dict[str, Item] = {}
+    bad: list[BadEntry] = []
+    for entry in entries:
+        if isinstance(entry, BadEntry):
+            bad.append(entry)
+        elif entry.id in items:
+            bad.append(BadEntry(entry.place, f"its id {entry.id[:80]!r} is also that of {items[entry.id].place}"))
+        else:
+            items[entry.id] = entry
+    return list(items.values()), bad
+
+
+class _Names:
+    """Problems by what they may be called."""
+
+    def __init__(self, suite: Sequence[Problem]) -> None:
+        self._by_name: dict[str, list[Problem]] = {}
+        for problem in suite:
+            for name in {problem.name, f"{problem.level}/{problem.name}", *_numbers(problem)}:
+                self._by_name.setdefault(name, []).append(problem)
+
+    def find(self, name: str) -> Problem:
+        """The problem called so; raises `_Unusable` if there is none, or more than one."""
+        if not self._by_name:
+            raise _Unusable(f"names a problem ({_short(name)}), but there is no --suite to find it in")
+        found = self._by_name.get(name, [])
+        if not found:
+            raise _Unusable(f"no problem {_short(name)} in the suite (see `dojo problems list`)")
+        if len({problem.hash for problem in found}) > 1:
+            levels = ", ".join(str(problem.level) for problem in found)
+            raise _Unusable(f"{_short(name)} is several problems (levels {levels}): write LEVEL/NAME")
+        return found[0]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+
+def _numbers(problem: Problem) -> set[str]:
+    """`23` and `1/23` for KernelBench's `23_Softmax`."""
+    number = problem.name.partition("_")[0]
+    return {number, f"{problem.level}/{number}"} if problem.suite == "kernelbench" and number.isdigit() else set()
+
+
+def _from_lines(path: Path, known: _Names, language: Language) -> Iterator[Item | BadEntry]:
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(MAX_LINE_BYTES):
+            number += 1
+            place = f"line {number}"
+            if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+                while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
+                    pass
+                yield BadEntry(place, f"longer than {MAX_LINE_BYTES >> 20} MiB")
+            elif line.strip():
+                try:
+                    yield _from_line(line, number, known, language)
+                except _Unusable as error:
+                    yield BadEntry(place, str(error))
+
+
+def _from_line(text: bytes, number: int, known: _Names, language: Language) -> Item:
+    try:
+        line = _Line.model_validate_json(text.strip())
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise _Unusable(f"{field}: {first['msg']}" if field else str(first["msg"])) from None
+    problem = _from_source(line.problem, line.name) if _is_source(line.problem) else known.find(line.problem.strip())
+    candidate = Candidate(source=line.candidate, language=line.language or language, entry_point=line.entry_point)
+    return Item(id=line.id or f"line-{number}", problem=problem, candidate=candidate, place=f"line {number}")
+
+
+def _is_source(text: str) -> bool:
+    return "\n" in text.strip() or len(text) > 500
+
+
+def _from_source(source: str, name: str = "", place: str = "problem") -> Problem:
+    try:
+        check_source(source, place)
+    except ProblemError as error:
+        raise _Unusable(str(error)) from None
+    problem = Problem(name=name or "problem", source=source)
+    return problem if name else problem.model_copy(update={"name": f"problem-{problem.hash[:12]}"})
+
+
+def _from_folder(root: Path, known: _Names, language: Language) -> Iterator[Item | BadEntry]:
+    references: dict[Path, Problem | None] = {}
+    paths = [path for path in sorted(root.rglob("*.py")) if not _is_hidden(path.relative_to(root))]
+    for path in paths:
+        if path.name == REFERENCE:
+            place = str(path.relative_to(root))
+            try:
+                name = path.parent.name or path.resolve().parent.name
+                references[path.parent] = _from_source(_read(path), name, REFERENCE)
+            except _Unusable as error:
+                references[path.parent] = None
+                yield BadEntry(place, str(error))
+    used: set[Path] = set()
+    for path in paths:
+        place = path.relative_to(root)
+        if path.name == REFERENCE or (path.parent in references and references[path.parent] is None):
+            used.add(path.parent)
+            continue
+        try:
+            problem = references.get(path.parent) or known.find(_problem_of(place, known))
+            used.add(path.parent)
+            candidate = Candidate(source=_read(path), language=language)
+            yield Item(id=place.with_suffix("").as_posix(), problem=problem, candidate=candidate, place=str(place))
+        except _Unusable as error:
+            yield BadEntry(str(place), str(error))
+
+
+def _problem_of(place: Path, known: _Names) -> str:
+    """Name of the problem that a file is for, going by its path."""
+    if generation := _GENERATION.fullmatch(place.stem):
+        return f"{generation['level']}/{generation['number']}"
+    label = place.stem.partition("__")[0]
+    if label not in known and place.parent.name in known:
+        return place.parent.name
+    return label
+
+
+def _is_hidden(place: Path) -> bool:
+    return any(part.startswith(".") or part == "__pycache__" for part in place.parts)
+
+
+def _read(path: Path) -> str:
+    """The text of a file as far as the judge will look at it: a longer one is still seen to be too long."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_SOURCE_BYTES + 1).decode("utf-8", "replace")
+    except OSError as error:
+        raise _Unusable(f"cannot be read: {error.strerror}") from None
+
+
+def _short(name: str) -> str:
+    return repr(name[:80])

@@ -1,0 +1,156 @@
+"""`dojo evaluate` in a process of its own: killed, stopped, started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kerneldojo.evaluate import read_records
+from kerneldojo.rollout.journal import RunError
+
+SUITE = Path(__file__).parents[1] / "exploits"
+NUM = 12
+SLOW = "import time\ntime.sleep(0.4)\nclass ModelNew: pass\n"
+
+
+def command(*arguments: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "kerneldojo.cli", "evaluate", *map(str, arguments)],
+        env=os.environ | {"COLUMNS": "100", "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(*arguments: str | Path) -> tuple[int, str, str]:
+    process = command(*arguments)
+    output, errors = process.communicate(timeout=240)
+    return process.returncode, output, errors
+
+
+def write_input(path: Path) -> None:
+    problem = (SUITE / "problems" / "swish.py").read_text()
+    honest = (SUITE / "honest" / "swish.py").read_text()
+    rows = [
+        {"id": f"c{number}", "problem": problem, "candidate": f"{SLOW if number else honest}# {number}\n"}
+        for number in range(NUM)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def num_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def wait_for_lines(process: subprocess.Popen[str], path: Path, number: int) -> None:
+    until = time.monotonic() + 180
+    while num_lines(path) < number:
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_killed_stopped_and_started_again_every_candidate_has_one_verdict(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out"
+    results = out / "results.jsonl"
+    write_input(source)
+    arguments = (source, "--out", out, "--device", "model:h100", "--slots", "1", "--protocol", "quick")
+
+    killed = command(*arguments)
+    wait_for_lines(killed, results, 2)
+    killed.kill()
+    killed.communicate()
+    with results.open("ab") as file:  # As if it had been killed in the middle of a line.
+        file.write(b'{"id":"c')
+
+    stopped = command(*arguments)
+    before = num_lines(results)
+    wait_for_lines(stopped, results, before + 2)
+    stopped.send_signal(signal.SIGINT)
+    _, errors = stopped.communicate(timeout=120)
+    assert stopped.returncode == 130
+    assert "start the same command again" in errors
+    at_stop = num_lines(results)
+    assert before + 2 <= at_stop < NUM
+    kept = results.read_bytes()
+
+    code, output, _ = run(*arguments, "--json")
+    summary = json.loads(output)
+    assert code == 0
+    assert summary["num_finished"] == NUM
+    assert summary["num_judged_now"] == NUM - at_stop
+    assert results.read_bytes().startswith(kept)
+    records = list(read_records(results))
+    assert sorted(record.id for record in records) == sorted(f"c{number}" for number in range(NUM))
+    by_id = {record.id: record.evaluation for record in records}
+    assert by_id["c0"].correct
+    assert not any(by_id[f"c{number}"].correct for number in range(1, NUM))
+
+    from pyarrow import parquet
+
+    table = parquet.read_table(out / "results.parquet").to_pylist()
+    assert [row["id"] for row in table] == [record.id for record in records]
+    assert all(row["judging_seconds"] > 0 for row in table)
+
+    source.write_text(source.read_text().replace("# 3", "# three"))
+    code, output, errors = run(*arguments)
+    assert code == 2
+    assert "'c3' was judged in" in errors
+    assert "another candidate" in errors
+    code, _, errors = run(*arguments[:-1], "standard")
+    assert code == 2
+    assert num_lines(results) == NUM
+
+
+def test_bad_lines_are_told_before_anything_is_judged(tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"problem": "x"}\nnothing\n\n{"problem": "softmax_rows", "candidate": "x"}\n')
+    code, output, errors = run(source, "--out", tmp_path / "out", "--device", "cpu")
+    assert code == 2
+    assert output == ""
+    told = errors.splitlines()
+    assert [line.split(":")[1].strip() for line in told[:3]] == ["line 1", "line 2", "line 4"]
+    assert len(told) == 4
+    assert "3 of 3 entries" in told[3]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("missing.jsonl",),
+        ("in.jsonl", "--suite", "no_such_suite"),
+        ("in.jsonl", "--device", "tpu"),
+        ("in.jsonl", "--device", "cuda:99"),
+        ("in.jsonl", "--token-file", "bad.jsonl"),
+        ("bad.jsonl", "--skip-bad"),
+        ("in.jsonl", "--url", "http://127.0.0.1:9"),
+    ],
+    ids=str,
+)
+def test_bad_usage_is_one_line(tmp_path: Path, arguments: tuple[str | Path, ...]) -> None:
+    write_input(tmp_path / "in.jsonl")
+    (tmp_path / "bad.jsonl").write_text("nothing")
+    named = [tmp_path / one if str(one).endswith(".jsonl") else one for one in arguments]
+    code, output, errors = run(*named, "--out", tmp_path / "out")
+    assert code == 2
+    assert output == ""
+    assert not (tmp_path / "out").exists()
+    assert errors.splitlines()[-1].startswith("dojo: ")
+    assert "Traceback" not in errors
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "results.jsonl").write_text('{"id": "x"}\n')
+    with pytest.raises(RunError, match="line 1: no result of ours"):
+        list(read_records(tmp_path / "results.jsonl"))

@@ -1,0 +1,159 @@
+"""What is read from lines and folders, and how what cannot be judged is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerneldojo.evaluate import BadEntry, read_items, settle_device
+from kerneldojo.pool import DeviceState
+from kerneldojo.problems import load_suite
+from kerneldojo.schema import Problem
+
+SOURCE = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x
+def get_inputs():
+    return [torch.randn(4)]
+def get_init_inputs():
+    return []
+"""
+KATAS = load_suite("katas:1", "small")
+BENCH = [
+    Problem(name="23_Softmax", source=SOURCE, suite="kernelbench", level=1),
+    Problem(name="23_Other", source=SOURCE + "# another\n", suite="kernelbench", level=2),
+]
+
+
+def lines(tmp_path: Path, *rows: object) -> Path:
+    path = tmp_path / "input.jsonl"
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return path
+
+
+def test_a_line_brings_its_problem_or_names_it(tmp_path: Path) -> None:
+    name = KATAS[0].name
+    path = lines(
+        tmp_path,
+        {"problem": SOURCE, "candidate": "one"},
+        "",
+        {"problem": name, "candidate": "two", "id": "mine", "language": "cuda"},
+        {"problem": f"1/{name}", "candidate": "not even Python (", "entry_point": "Fast"},
+    )
+    items, bad = read_items(path, KATAS, "triton")
+    assert bad == []
+    assert [item.id for item in items] == ["line-1", "mine", "line-4"]
+    assert [item.candidate.language for item in items] == ["triton", "cuda", "triton"]
+    assert items[0].problem.source == SOURCE
+    assert items[1].problem == items[2].problem == KATAS[0]
+    assert items[2].candidate.entry_point == "Fast"
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("{", "JSON"),
+        ("[]", "object"),
+        ("[" * 100_000, "JSON"),
+        ({"candidate": "x"}, "problem: Field required"),
+        ({"problem": SOURCE, "candidate": 3}, "candidate"),
+        ({"problem": SOURCE, "candidate": "x", "langauge": "cuda"}, "langauge"),
+        ({"problem": SOURCE, "candidate": "x", "language": "fortran"}, "language"),
+        ({"problem": SOURCE, "candidate": "x", "id": ""}, "id"),
+        ({"problem": "no_such_kata", "candidate": "x"}, "no problem 'no_such_kata'"),
+        ({"problem": "def\nx", "candidate": "x"}, "not Python"),
+        ({"problem": SOURCE.replace("get_inputs", "inputs"), "candidate": "x"}, "get_inputs"),
+        ({"problem": SOURCE, "candidate": "x", "id": "first"}, "also that of line 1"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_bad_line_is_one_line_with_its_number(tmp_path: Path, row: object, words: str) -> None:
+    path = lines(tmp_path, {"problem": SOURCE, "candidate": "x", "id": "first"}, row)
+    items, bad = read_items(path, KATAS)
+    assert [item.id for item in items] == ["first"]
+    (entry,) = bad
+    assert str(entry).startswith("line 2: ")
+    assert words in str(entry)
+    assert "\n" not in str(entry)
+
+
+def test_a_line_without_end_is_skipped_and_the_next_is_read(tmp_path: Path) -> None:
+    path = lines(tmp_path, "x" * (9 << 20), {"problem": SOURCE, "candidate": "x"})
+    items, bad = read_items(path)
+    assert [item.place for item in items] == ["line 2"]
+    assert bad == [BadEntry("line 1", "longer than 8 MiB")]
+
+
+def test_a_name_needs_a_suite_and_one_meaning(tmp_path: Path) -> None:
+    path = lines(tmp_path, {"problem": "23", "candidate": "x"}, {"problem": "2/23", "candidate": "x"})
+    items, bad = read_items(path, BENCH)
+    assert [item.problem.name for item in items] == ["23_Other"]
+    assert "levels 1, 2" in bad[0].reason
+    _, bad = read_items(path)
+    assert all("no --suite" in entry.reason for entry in bad)
+
+
+def test_folders_of_pairs_and_generations_named_after_problems(tmp_path: Path) -> None:
+    kata = KATAS[0].name
+    sources = {
+        "pair/reference.py": SOURCE,
+        "pair/a.py": "a",
+        "pair/b.py": "b",
+        "bad/reference.py": "def",
+        "bad/a.py": "a",
+        "level_1_problem_23_sample_0_kernel.py": "g",
+        "level_2_problem_23_sample_7_kernel.py": "g",
+        "level_3_problem_1_sample_0_kernel.py": "g",
+        f"{kata}.py": "k",
+        f"{kata}__second-try.py": "k",
+        f"{kata}/anything.py": "k",
+        "__pycache__/x.py": "",
+        ".hidden/x.py": "",
+        "nameless.py": "n",
+        "notes.txt": "",
+    }
+    for name, text in sources.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    items, bad = read_items(tmp_path, [*KATAS, *BENCH])
+    assert {item.id: item.problem.name for item in items} == {
+        "pair/a": "pair",
+        "pair/b": "pair",
+        "level_1_problem_23_sample_0_kernel": "23_Softmax",
+        "level_2_problem_23_sample_7_kernel": "23_Other",
+        kata: kata,
+        f"{kata}__second-try": kata,
+        f"{kata}/anything": kata,
+    }
+    places = {entry.place for entry in bad}
+    assert places == {"bad/reference.py", "nameless.py", "level_3_problem_1_sample_0_kernel.py"}
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_make_reading_fail(data: bytes) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "input.jsonl"
+        path.write_bytes(data)
+        items, bad = read_items(path)
+    num_lines = sum(bool(line.strip()) for line in data.split(b"\n"))
+    assert len(items) + len(bad) == num_lines
+
+
+def test_a_run_has_one_definite_kind_of_device() -> None:
+    gpus = [DeviceState(name=f"node-0/cuda:{index}", kind="cuda") for index in range(2)]
+    hosts = [DeviceState(name="cpu", kind="cpu"), DeviceState(name="model:h100", kind="model")]
+    assert settle_device(["auto"], [*hosts, *gpus]) == "cuda"
+    assert settle_device(["auto"], hosts) == "model:h100"
+    assert settle_device(["cuda:1"], gpus) == "cuda:1"
+    assert settle_device(["cuda"], gpus) == settle_device(["cuda:0", "cuda:1"], gpus) == "cuda"
+    for wanted in (["cpu", "model:h100"], ["cuda"], ["model:a100"]):
+        with pytest.raises(ValueError, match=r"not comparable|there is no device"):
+            settle_device(wanted, hosts)

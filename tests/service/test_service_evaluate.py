@@ -1,0 +1,59 @@
+"""`dojo evaluate --url`: a service judges, with a token, and what it says is recorded here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from service_process import ServiceProcess
+
+from kerneldojo.evaluate import read_records
+
+SOURCE = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x
+def get_inputs():
+    return [torch.randn(4)]
+def get_init_inputs():
+    return []
+"""
+TOKEN = "a-token-that-is-long-enough-to-be-taken"
+
+
+def evaluate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kerneldojo.cli", "evaluate", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={name: value for name, value in os.environ.items() if name != "KERNELDOJO_TOKEN"},
+        check=False,
+    )
+
+
+def test_a_service_judges_and_every_verdict_is_recorded_once(tmp_path: Path) -> None:
+    rows = [
+        {"problem": SOURCE, "candidate": f"{'passed' if number % 2 else 'exploit'} {number}"} for number in range(60)
+    ]
+    source, tokens, out = tmp_path / "in.jsonl", tmp_path / "tokens", tmp_path / "out"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tokens.write_text(f"me:{TOKEN}\n")
+    with ServiceProcess(tmp_path, "--device", "cpu", "--token-file", str(tokens)) as service:
+        arguments = (source, "--out", out, "--device", "cpu", "--url", service.url)
+        refused = evaluate(*arguments)
+        assert refused.returncode == 2
+        assert TOKEN not in refused.stderr
+        assert refused.stderr.count("\n") == 1
+        done = evaluate(*arguments, "--token-file", tokens, "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["statuses"] == {"passed": 30, "exploit": 30}
+        records = list(read_records(out / "results.jsonl"))
+        assert sorted(record.id for record in records) == sorted(f"line-{number + 1}" for number in range(60))
+        again = evaluate(*arguments, "--token-file", tokens, "--json")
+        assert json.loads(again.stdout)["num_judged_now"] == 0
+        assert service.stop() == 0
