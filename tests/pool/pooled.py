@@ -9,11 +9,20 @@ from pathlib import Path
 
 from kerneldojo import Candidate, Problem
 from kerneldojo.contestant.sandbox import processes
-from kerneldojo.pool import Executor
+from kerneldojo.pool import Executor, PoolConfig
 from kerneldojo.schema import Job
 
 SUITE = Path(__file__).parent.parent / "exploits"
 MODEL = "model:h100"
+QUICK = PoolConfig(
+    backoff_seconds=0.05,
+    accept_seconds=10.0,
+    margin_seconds=6.0,
+    num_retries=1,
+    check_seconds=1.0,
+    check_timeout_seconds=4.0,
+)
+"""Impatient with a job that names a timeout of its own; the others have the protocol's two minutes."""
 SLEEPER = "import time\ntime.sleep(NAP)\nclass ModelNew: pass\n"
 
 
@@ -40,12 +49,17 @@ def wait_until(condition: Callable[[], object], seconds: float = 120.0) -> None:
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "it never came about"
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 def workers(owner: int | None = None) -> list[int]:
     """Worker processes of ours, by id."""
     return [pid for pid in processes.children(owner or os.getpid()) if b"kerneldojo.pool.worker" in command(pid)]
+
+
+def workers_for(device: str) -> list[int]:
+    """Those of our workers that judge on a device."""
+    return [pid for pid in workers() if device.encode() in command(pid).split(b"\0")]
 
 
 def command(pid: int) -> bytes:

@@ -29,6 +29,9 @@ class Ticking:
         self.ended = None
         self.is_frozen = False
 
+    def pids(self) -> list[int]:
+        return [self.process.pid]
+
     def freeze(self, timeout: float = 5.0) -> None:
         os.killpg(self.process.pid, signal.SIGSTOP)
         self.is_frozen = True

@@ -8,106 +8,169 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from pooled import MODEL, command, is_running, sleeper, wait_until, workers
+from pooled import MODEL, command, honest, sleeper, wait_until, workers, workers_for
 
 from kerneldojo.contestant.sandbox import processes
-from kerneldojo.pool import LocalPool, PoolConfig
-from kerneldojo.pool.placement import PooledDevice
-from kerneldojo.pool.worker_process import WorkerProcess
-from kerneldojo.schema import Status
-
-QUICK = PoolConfig(backoff_seconds=0.05, accept_seconds=10.0, margin_seconds=2.0)
-"""Impatient with a job that names a timeout of its own; the others have the protocol's two minutes."""
+from kerneldojo.pool import LocalPool
+from kerneldojo.pool.faults import Sick
+from kerneldojo.pool.local_pool import check_device
+from kerneldojo.schema import Job, Status
 
 
-@pytest.fixture(scope="module")
-def pool() -> Generator[LocalPool]:
-    pool = LocalPool([MODEL], num_slots=1, config=QUICK)
-    yield pool
-    pool.close()
+def named(job: Job, name: str) -> Job:
+    return job.model_copy(update={"problem": job.problem.model_copy(update={"name": name})})
+
+
+def running(pool: LocalPool) -> list[str]:
+    """Problems that are being judged, with their stages."""
+    return [text for state in pool.devices() for text in state.running]
+
+
+def worker_of(pool: LocalPool) -> int:
+    """Its one worker for `MODEL`, once it is well."""
+
+    def alive() -> list[int]:
+        return [pid for pid in workers_for(MODEL) if processes.is_alive(pid)]
+
+    wait_until(lambda: len(alive()) == 1 and pool.devices()[0].is_healthy)
+    return alive()[0]
 
 
 @contextmanager
-def meanwhile(action: signal.Signals, pool: LocalPool) -> Generator[None]:
-    """Do that to the worker whenever a candidate runs in it."""
+def meanwhile(action: signal.Signals, pool: LocalPool, is_time: Callable[[list[str]], bool]) -> Generator[list[int]]:
+    """Do that to each worker once, when what runs in it says that it is time; tells which were struck."""
     stop = threading.Event()
+    struck: list[int] = []
 
     def strike() -> None:
-        struck: set[int] = set()
-        while not stop.wait(0.02):
-            present = set(workers()) - struck  # Before the look at the pool, so that none of them is still starting.
-            if is_running(pool) and pool.devices()[0].is_healthy:
+        while not stop.wait(0.05):
+            # Before the look at the pool, so that none of them is still starting.
+            present = set(workers_for(MODEL)) - set(struck)
+            if present and pool.devices()[0].is_healthy and is_time(running(pool)):
                 for pid in present:
-                    struck.add(pid)
+                    struck.append(pid)
                     with suppress(ProcessLookupError):
                         os.kill(pid, action)
 
     thread = threading.Thread(target=strike)
     thread.start()
     try:
-        yield
+        yield struck
     finally:
         stop.set()
         thread.join()
 
 
-def test_a_candidate_that_always_loses_its_worker_is_scored_for_it(pool: LocalPool) -> None:
-    with meanwhile(signal.SIGKILL, pool):
-        verdict = pool.submit(sleeper(3.0, "killed always")).result(120)
+def test_one_that_takes_its_worker_down_twice_is_scored_and_the_innocent_beside_it_are_not(pool: LocalPool) -> None:
+    worker = worker_of(pool)
+    servers = set(processes.children(worker))
+    assert servers
+    company: list[int] = []
+    """How many were in a worker together with one of the three that saw the first loss."""
+
+    def is_time(now: list[str]) -> bool:
+        """When the culprit is being built: the first time not before the others are too."""
+        building = [text for text in now if text.endswith(": build")]
+        if company or len(building) == 3:
+            company.extend(len(now) for text in building if not text.startswith("swish"))
+        return bool(company) and "culprit: build" in now
+
+    with meanwhile(signal.SIGKILL, pool, is_time) as struck:
+        culprit = pool.submit(named(sleeper(4.0, "kills"), "culprit"))
+        beside = [pool.submit(named(sleeper(2.0 + i, "innocent"), f"beside {i}")) for i in range(2)]
+        after = pool.submit(honest(salt="after a fault"))
+        verdict = culprit.result(180)
+        assert [future.result(180).status for future in beside] == [Status.COMPILE_ERROR] * 2
+        assert after.result(180).status is Status.PASSED
     assert verdict.status is Status.RUNTIME_ERROR
     assert "signal 9" in verdict.message
     assert "alone" in verdict.message
+    assert not any("worker" in future.result().message for future in beside)
+    assert set(company[:3]) == {3}
+    assert set(company[3:]) == {1}, "all three were suspects, and judged alone"
+    assert len(struck) == 2, "its second loss was held against it, and ended it"
+    wait_until(lambda: not any(processes.is_alive(pid) for pid in servers), 30)
+    assert worker_of(pool) not in struck
 
 
 def test_a_worker_that_hangs_is_killed_and_its_job_judged_again(pool: LocalPool) -> None:
-    with meanwhile(signal.SIGSTOP, pool):
-        verdict = pool.submit(sleeper(3.0, "hangs always", timeout=1.0)).result(120)
+    worker_of(pool)
+    with meanwhile(signal.SIGSTOP, pool, lambda now: "swish: build" in now) as struck:
+        verdict = pool.submit(sleeper(3.0, "hangs always", timeout=1.0)).result(180)
     assert verdict.status is Status.TIMEOUT
     assert "alone" in verdict.message
+    assert struck
 
 
-def test_a_job_whose_worker_is_killed_is_judged_again(pool: LocalPool) -> None:
-    future = pool.submit(sleeper(1.0, "killed once"))
-    wait_until(lambda: is_running(pool))
-    (worker,) = workers()
-    servers = set(processes.children(worker))
-    assert servers
-    os.kill(worker, signal.SIGKILL)
-    assert future.result(200).status is not Status.INFRASTRUCTURE_ERROR
-    assert "worker" not in future.result().message
-    wait_until(lambda: not any(processes.is_alive(pid) for pid in servers), 30)
-    assert workers() != [worker]
+def test_a_device_that_gives_no_sign_of_life_leaves_the_pool_and_comes_back(pool: LocalPool) -> None:
+    worker = worker_of(pool)
+    os.kill(worker, signal.SIGSTOP)
+    time.sleep(1.5)  # A check falls into this pause; it is answered late, but before its deadline.
+    os.kill(worker, signal.SIGCONT)
+    time.sleep(0.5)
+    assert worker_of(pool) == worker, "slow is not sick"
+    os.kill(worker, signal.SIGSTOP)
+    wait_until(lambda: not pool.devices()[0].is_healthy)
+    assert "no sign of life" in pool.devices()[0].reason
+    future = pool.submit(sleeper(0.1, "while it is away"))
+    assert running(pool) == []
+    before = time.process_time()
+    assert future.result(180).status is Status.COMPILE_ERROR
+    assert time.process_time() - before < 2.0, "nobody spins while a device is away"
+    assert worker_of(pool) != worker
+    assert not processes.is_alive(worker)
 
 
-class PairedPool(LocalPool):
-    """Two verdicts at once in one worker, as on a GPU."""
+def kill_keepers(worker: int) -> None:
+    """Kill the processes that watch the contestants of a worker: nothing that a contestant could do."""
+    for server in processes.children(worker):
+        processes.send(processes.children(server), signal.SIGKILL)
 
-    def _add(self, device: PooledDevice, num_lanes: int) -> None:
-        super()._add(device, 2)
+
+def test_a_fault_of_ours_is_tried_again(pool: LocalPool) -> None:
+    worker = worker_of(pool)
+    future = pool.submit(sleeper(2.0, "faulty once"))
+    wait_until(lambda: "swish: build" in running(pool))
+    kill_keepers(worker)
+    assert future.result(180).status is Status.COMPILE_ERROR
+    assert worker_of(pool) == worker
 
 
-def test_neighbours_in_a_lost_worker_are_judged_again_one_at_a_time() -> None:
-    pool = PairedPool([MODEL], num_slots=1, config=QUICK)
-    futures = [pool.submit(sleeper(1.0, f"neighbour {i}")) for i in range(2)]
-    wait_until(lambda: len(pool.devices()[0].running) == 2 and is_running(pool))
-    holder = pool._slots[0]._worker
-    assert isinstance(holder, WorkerProcess)
-    os.kill(holder.pid, signal.SIGKILL)
-    most = 0
-    while not all(future.done() for future in futures):
-        is_new = pool._slots[0]._worker is not holder  # Before the look at the pool: it is well with this worker.
-        state = pool.devices()[0]
-        if is_new and state.is_healthy:
-            most = max(most, len(state.running))
-        time.sleep(0.02)
-    assert most == 1
-    assert not any("worker" in future.result().message for future in futures)
-    pool.close()
+def test_a_fault_of_ours_that_does_not_end_is_told_and_not_remembered(pool: LocalPool) -> None:
+    worker, stop = worker_of(pool), threading.Event()
+
+    def strike() -> None:
+        while not stop.wait(0.1):
+            if "swish: build" in running(pool):
+                kill_keepers(worker)
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    try:
+        verdict = pool.submit(sleeper(2.0, "faulty always")).result(180)
+    finally:
+        stop.set()
+        thread.join()
+    assert verdict.status is Status.INFRASTRUCTURE_ERROR
+    assert verdict.message.startswith("our fault")
+    wait_until(lambda: not pool.devices()[0].is_healthy)
+    assert pool.devices()[0].reason.startswith("faults in a row")
+    assert pool.submit(sleeper(2.0, "faulty always")).result(180).status is Status.COMPILE_ERROR
+    assert worker_of(pool) != worker
+
+
+def test_a_gpu_that_is_not_there_fails_its_check() -> None:
+    with pytest.raises(Sick, match="a tiny kernel failed"):
+        check_device("cuda:99", 120.0)
+    with pytest.raises(Sick, match="did not end within"):
+        check_device("cuda:99", 0.01)
+    check_device("cpu", 0.01)
 
 
 OWNER = """
@@ -137,3 +200,14 @@ def test_nothing_outlives_the_owner_of_a_pool() -> None:
     owner.stdout.close()
     wait_until(lambda: not [pid for pid in below if processes.is_alive(pid)], 30)
     assert [command(pid) for pid in below if processes.is_alive(pid)] == []
+
+
+def test_closing_without_draining_cancels_what_has_not_begun(pool: LocalPool) -> None:
+    """The last test of the shared pool: nothing can be asked of it afterwards."""
+    worker_of(pool)
+    futures = [pool.submit(sleeper(0.5, f"undrained {i}")) for i in range(6)]
+    wait_until(lambda: all(future.running() for future in futures[:3]))
+    pool.close(drain=False)
+    wait(futures, 0)
+    assert [future.cancelled() for future in futures] == [False] * 3 + [True] * 3
+    assert workers() == []

@@ -104,7 +104,7 @@ def _rehearse(flavour: str) -> None:
         interpreter.warm_up()
         rehearsal.rehearse(interpreted=True)
     else:
-        rehearsal.rehearse(interpreted=False)
+        rehearsal.rehearse(interpreted=False, calls=False)
         target.warm_up()
 
 
@@ -194,7 +194,7 @@ class Server:
                 message = {"ended": asdict(slot.contained.result())}
             else:
                 slot.contained.wait_enclosed()
-                message = {"started": {"measures": list(slot.contained.measures)}}
+                message = {"started": {"measures": list(slot.contained.measures), "keeper": slot.contained.keeper}}
         except sandbox.SandboxError as error:  # Its keeper failed: our fault, and no reason to lose the others.
             message = {"failed": f"{type(error).__name__}: {last_line(str(error))}"}
         self._answer(slot, message)

@@ -37,12 +37,14 @@ def get_init_inputs():
 """
 
 
-def rehearse(*, interpreted: bool) -> None:
+def rehearse(*, interpreted: bool, calls: bool = True) -> None:
     """Load, construct and call a small module in every way that a runner offers.
 
     Args:
         interpreted: whether this fork server's contestants interpret kernels; else only what is common to all
             platforms is rehearsed, in host memory, for the parent of CUDA processes must not touch a device.
+        calls: False where contestants only ever load their source: what the rest imports (a second of torch's
+            compiler) is then left out.
     """
     arena = HostArena.create(1 << 22)
     platform: Platform = InterpretPlatform([arena.fd], "h100") if interpreted else HostPlatform([arena.fd])
@@ -58,6 +60,8 @@ def rehearse(*, interpreted: bool) -> None:
             return answer
 
         act("load", source=SOURCE, entry_point="Model")
+        if not calls:
+            return
         sizes = act("draw", what="get_init_inputs", seed=1)["values"]
         inputs = act("draw", what="get_inputs", seed=1, distribution="signed")["values"]
         act("construct", instance="a", entry_point="Model", seed=2, training=True, arguments=sizes)

@@ -11,6 +11,7 @@ either results or a `failure`.
 from __future__ import annotations
 
 import gc
+import importlib.machinery
 import importlib.util
 import os
 import random
@@ -47,14 +48,43 @@ def main(flavour: str, door_fd: int, arena_fds: list[int], scratch: Path, device
     )
     os.chdir(scratch / "home")
     channel = Channel(socket.socket(fileno=door_fd))
+    command: dict[str, Any] | None = None
+    if flavour == "cuda":  # A context is dear, so none is made before there is something to be done with it.
+        try:
+            command = channel.receive(IDLE_SECONDS)
+            if command["op"] == "parse":
+                answer = parse(command, str(scratch / "candidate.py"))
+                channel.send(answer, timeout=IDLE_SECONDS)
+                if "failure" in answer:
+                    return
+                command = None
+        except ChannelClosed:
+            return
     platform = open_platform(flavour, arena_fds, device)
     runner = Runner(platform, scratch)
     while True:
         try:
-            command = channel.receive(IDLE_SECONDS)
+            command = command or channel.receive(IDLE_SECONDS)
             channel.send(runner.answer(command), timeout=IDLE_SECONDS)
+            command = None
         except ChannelClosed:
             return
+
+
+def parse(command: dict[str, Any], file: str) -> dict[str, Any]:
+    """See whether a source is Python at all, exactly as importing it would, without running any of it."""
+    started = time.perf_counter()
+    result: dict[str, Any] = {}
+    try:
+        importlib.machinery.SourceFileLoader("candidate", file).source_to_code(as_bytes(command["source"]), file)
+    except BaseException as error:
+        result = {"failure": describe(error, file, "compile_error")}
+    return {**result, "number": command["number"], "seconds": time.perf_counter() - started}
+
+
+def as_bytes(source: str) -> bytes:
+    """A source as its file holds it; what is no text stays what it was."""
+    return source.encode("utf-8", errors="surrogatepass")
 
 
 class Runner:
@@ -85,9 +115,13 @@ class Runner:
 
     # Loading and constructing
 
+    def do_parse(self, command: dict[str, Any]) -> dict[str, Any]:
+        """See `parse`; on CUDA `main` does it, before there is a runner."""
+        return parse(command, self._file)
+
     def do_load(self, command: dict[str, Any]) -> dict[str, Any]:
         """Import the source from a file of the contestant's own, so that Triton finds its text."""
-        Path(self._file).write_text(command["source"], encoding="utf-8", errors="surrogatepass")
+        Path(self._file).write_bytes(as_bytes(command["source"]))
         specification = importlib.util.spec_from_file_location("candidate", self._file)
         assert specification is not None
         assert specification.loader is not None

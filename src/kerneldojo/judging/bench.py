@@ -7,7 +7,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Literal
 
 from kerneldojo import devices
@@ -42,10 +42,15 @@ class Judge:
             has the device to itself (`judging.gate`).
         reuse_reference_times: on a CUDA device, take a problem's reference time from earlier verdicts and measure it
             again now and then (`judging.reference_times`).
+        cores: those that no other judge uses; with several verdicts at once on a CUDA device, some are reserved for
+            what is timed (`judging.cores`). None by default.
     """
 
-    def __init__(self, *, num_verdicts: int = 1, reuse_reference_times: bool = False) -> None:
+    def __init__(
+        self, *, num_verdicts: int = 1, reuse_reference_times: bool = False, cores: Collection[int] = ()
+    ) -> None:
         self._num_verdicts = num_verdicts
+        self._cores = tuple(cores)
         self._reuse_reference_times = reuse_reference_times
         self._host = HostBench()
         self._auditor = Auditor()
@@ -118,7 +123,10 @@ class Judge:
         with self._lock:
             if index not in self._gpus:
                 self._gpus[index] = CudaBench(
-                    index, num_verdicts=self._num_verdicts, reuse_reference_times=self._reuse_reference_times
+                    index,
+                    num_verdicts=self._num_verdicts,
+                    reuse_reference_times=self._reuse_reference_times,
+                    cores=self._cores,
                 )
         return self._gpus[index]
 

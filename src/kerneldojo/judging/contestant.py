@@ -75,6 +75,14 @@ class Contestant:
         self.failed_specializations: list[dict[str, Any]] = []
         """Signatures of kernels launched by a call that failed."""
 
+    def post_parse(self) -> None:
+        """On CUDA, before anything else: have the source read, so that one that is not Python costs no context."""
+        self._post("parse")
+
+    def collect_parse(self, timeout: float) -> None:
+        """Wait until it is read."""
+        self._collect(timeout)
+
     def load(self, timeout: float) -> None:
         """Import the source."""
         self.post_load()
@@ -82,19 +90,24 @@ class Contestant:
 
     def post_load(self) -> None:
         """Begin to import the source; the outcome is fetched with `collect_load`."""
-        candidate = self._candidate
-        try:
-            self.hosted.post("load", source=candidate.source, entry_point=candidate.entry_point)
-        except HostedEnd as end:
-            raise of_candidate(end, "import", self._candidate.source) from None
+        self._post("load")
 
     def collect_load(self, timeout: float) -> None:
         """Wait until the source is imported."""
+        self._custom_state = bool(self._collect(timeout).get("custom_state"))
+
+    def _post(self, operation: str) -> None:
+        candidate = self._candidate
         try:
-            answer = self.hosted.session.collect(min(timeout, self.hosted.remaining))
+            self.hosted.post(operation, source=candidate.source, entry_point=candidate.entry_point)
+        except HostedEnd as end:
+            raise of_candidate(end, "import", candidate.source) from None
+
+    def _collect(self, timeout: float) -> dict[str, Any]:
+        try:
+            return self.hosted.session.collect(min(timeout, self.hosted.remaining))
         except HostedEnd as end:
             raise of_candidate(end, "import", self._candidate.source) from None
-        self._custom_state = bool(answer.get("custom_state"))
 
     def construct(
         self, instance: str, seed: int, init_values: Any, state: dict[str, torch.Tensor], *, training: bool

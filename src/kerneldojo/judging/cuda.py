@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import random
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from kerneldojo.judging import profile, timing
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.cause import check_cause, no_own_kernel
 from kerneldojo.judging.contestant import Contestant
+from kerneldojo.judging.cores import Cores
 from kerneldojo.judging.ends import HostedEnd, Infrastructure
 from kerneldojo.judging.gate import Canary, Gate, Guest
 from kerneldojo.judging.processes import ForkServer, Session
@@ -52,9 +53,17 @@ class CudaBench:
         index: CUDA device.
         num_verdicts: verdicts at once, fewer where its memory does not allow so many; they share its memory evenly.
         reuse_reference_times: whether a problem's reference time serves several verdicts.
+        cores: those that this device has to itself; some are reserved for windows when several verdicts run at once.
     """
 
-    def __init__(self, index: int, *, num_verdicts: int = 1, reuse_reference_times: bool = False) -> None:
+    def __init__(
+        self,
+        index: int,
+        *,
+        num_verdicts: int = 1,
+        reuse_reference_times: bool = False,
+        cores: Collection[int] = (),
+    ) -> None:
         self.index = index
         properties = torch.cuda.get_device_properties(index)
         self.name = properties.name
@@ -62,7 +71,7 @@ class CudaBench:
         self.server = ForkServer("cuda", {"CUDA_VISIBLE_DEVICES": uuid})
         self.clock = Clock(uuid)
         self._total_bytes = int(properties.total_memory)
-        self.gate = Gate(affordable(num_verdicts, self._total_bytes))
+        self.gate = Gate(affordable(num_verdicts, self._total_bytes), Cores.of(cores))
         """A timing window has the device to itself."""
         self.reference_times = ReferenceTimes() if reuse_reference_times else None
         self._stopwatch: Stopwatch | None = None
@@ -176,13 +185,19 @@ def judge_on_cuda(bench: CudaBench, auditor: Auditor, language: Language, findin
             enter_context(bench.index)
             inputs = bench.inputs()
             stack.callback(inputs.close)
-            # All three start at once: most of that time is the driver making contexts.
-            reference = bench.reference(problem, protocol, guest, inputs)
-            stack.callback(reference.hosted.session.close)
+            # All three start at once: most of that time is the driver making contexts. Each makes its own when its
+            # first command is done, or begins; so a source that is not Python costs none. The contestant comes first:
+            # it has read the source when the reference runner, locked in last, could begin.
             contestant = bench.contestant(candidate, protocol, guest, inputs)
             stack.callback(contestant.hosted.session.close)
+            contestant.post_parse()
             twin = bench.contestant(candidate, protocol, guest, inputs, silent=True)
             stack.callback(twin.hosted.session.close)
+            twin.post_parse()
+            reference = bench.reference(problem, protocol, guest, inputs)
+            stack.callback(reference.hosted.session.close)
+            contestant.collect_parse(build_seconds)
+            twin.collect_parse(build_seconds)
             reference.load()
         with findings.stage("audit"):
             conduct = auditor.conduct(findings, reference, bench.heap_bytes)

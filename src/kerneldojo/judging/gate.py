@@ -2,9 +2,9 @@
 
 Most of a verdict (starting processes, audit, build, correctness) does no harm to its like. What takes time does: so it
 happens in a *window*. When one opens, the judge's threads of all other verdicts stop at their next command, their
-processes are frozen wherever they are, and a canary (a short fixed kernel, timed against its idle baseline) shows
-before and after that nothing else used the device. Time that a verdict spends frozen or waiting at the gate is not
-counted against its candidate.
+processes are frozen wherever they are, a few cores are kept for what is timed (`judging.cores`), and a canary (a short
+fixed kernel, timed against its idle baseline) shows before and after that nothing else used the device. Time that a
+verdict spends frozen or waiting at the gate is not counted against its candidate.
 
 A guest is in one of three states. *Busy*: its thread may use the device itself (it compares outputs, say). *In a
 command*: its thread only waits for one of its processes. *Held*: it waits at the gate. A window opens once no other
@@ -19,10 +19,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from kerneldojo.contestant.wire import WireError
+from kerneldojo.judging.cores import Cores
 from kerneldojo.judging.ends import Infrastructure
 
 NUM_CANARIES = 3
@@ -35,6 +36,10 @@ class Freezable(Protocol):
     """A process that can be stopped; `judging.processes.Session` is one."""
 
     ended: Any
+
+    def pids(self) -> list[int]:
+        """Ids of its processes."""
+        ...
 
     def freeze(self, timeout: float = 5.0) -> None:
         """Stop it."""
@@ -84,12 +89,14 @@ class Gate:
 
     Args:
         capacity: verdicts at once. With 1 it is a lock, and windows cost nothing.
+        cores: some reserved for what has a window; None for none.
     """
 
-    def __init__(self, capacity: int = 1) -> None:
+    def __init__(self, capacity: int = 1, cores: Cores | None = None) -> None:
         if capacity < 1:
             raise ValueError(f"a gate lets at least one verdict in, not {capacity}")
         self.capacity = capacity
+        self._cores = cores
         self._changed = threading.Condition()
         self._guests: list[Guest] = []
         self._entrance = deque[object]()
@@ -146,6 +153,12 @@ class Gate:
             self._owner = None
             self._changed.notify_all()
 
+    def reserve_cores(self, guest: Guest) -> AbstractContextManager[None]:
+        """The reserved cores for a guest's thread and processes, in its window."""
+        if self._cores is None:
+            return contextlib.nullcontext()
+        return self._cores.reserved_for(pid for session in guest.sessions for pid in session.pids())
+
     def is_held(self, guest: Guest) -> bool:
         """Whether another verdict's window is open."""
         return self._owner is not None and self._owner is not guest
@@ -182,7 +195,8 @@ class Guest:
         frozen = self._gate.open_for(self)
         self._give_back(time.monotonic() - started)
         try:
-            yield
+            with self._gate.reserve_cores(self):
+                yield
         finally:
             self._gate.close_window(frozen)
 

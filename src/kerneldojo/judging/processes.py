@@ -22,6 +22,7 @@ from typing import Any
 
 from kerneldojo.contestant.arena import HostArena
 from kerneldojo.contestant.forkserver import last_line
+from kerneldojo.contestant.sandbox.processes import descendants
 from kerneldojo.contestant.wire import (
     Channel,
     ChannelClosed,
@@ -162,6 +163,8 @@ class Session:
         self.ended: dict[str, Any] | None = None
         self.measures: tuple[str, ...] = ()
         """What isolation holds; known once `wait_started` returned."""
+        self._keeper = 0
+        """Process id of its keeper, known with `measures`; everything that is hosted hangs below it."""
         self._number = 0
         self._answered = 0
         self._is_dying = False
@@ -252,6 +255,10 @@ class Session:
         while not self.measures and self.ended is None:
             self._note(self._leash.receive(timeout))
 
+    def pids(self) -> list[int]:
+        """Ids of its processes as they are now; none before it has started or once it has ended."""
+        return descendants(self._keeper) if self._keeper and self.ended is None else []
+
     def freeze(self, timeout: float = 5.0) -> None:
         """Stop it from running until `thaw`."""
         self._order("freeze", timeout)
@@ -296,6 +303,7 @@ class Session:
             raise Infrastructure(f"a contestant could not be started: {message['failed']}")
         if "started" in message:
             self.measures = tuple(message["started"]["measures"])
+            self._keeper = int(message["started"]["keeper"])
         if "ended" in message:
             self.ended = message["ended"]
 

@@ -15,6 +15,9 @@ PATIENCE = 1e6
 class PoolConfig(Frozen):
     """How a pool keeps its devices busy, and how patient it is with them."""
 
+    num_verdicts_per_worker: int = Field(default=4, ge=1, le=64)
+    """Verdicts under way at once in one worker of a `cpu` or `model:` device; they share its two fork servers, whose
+    start is most of what a pool costs. More than four, and the worker's one interpreter lock is in their way."""
     num_verdicts_per_gpu: int = Field(default=1, ge=1, le=64)
     """Verdicts under way at once on one GPU; more than one needs the device's gate (`judging.gate`)."""
     start_seconds: float = Field(default=180.0, gt=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,21 +11,25 @@ from functools import partial
 from kerneldojo.pool.config import PoolConfig
 from kerneldojo.pool.dispatcher import Dispatcher
 from kerneldojo.pool.faults import Sick
-from kerneldojo.pool.placement import PooledDevice, local_device, num_cores
+from kerneldojo.pool.placement import PooledDevice, cores_of_gpus, lanes_of_workers, local_device, num_cores
 from kerneldojo.pool.slot import Slot
 from kerneldojo.pool.worker_process import WorkerProcess
+
+_WANTING = ("open", "draining")
+"""States of a pool in which a worker that starts is worth waiting for."""
 
 
 class LocalPool(Dispatcher):
     """An `Executor` over the devices of this machine; returns at once, devices warm up meanwhile.
 
-    Each `cpu` or `model:` device has worker processes of its own, each of which judges one candidate at a time; a GPU
-    has one worker, with `config.num_verdicts_per_gpu` verdicts under way.
+    Each `cpu` or `model:` device has worker processes of its own, each with up to `config.num_verdicts_per_worker`
+    verdicts under way; a GPU has one worker, with `config.num_verdicts_per_gpu`.
 
     Args:
         devices: names: `cuda:N`, `cuda` (all GPUs), `cpu`, `model:GPU`, or `auto` (GPUs if there are any, else
             `model:h100`).
-        num_slots: workers of all `cpu` and `model:` devices together, at least one each; by default one a core.
+        num_slots: verdicts at once of all `cpu` and `model:` devices together, at least one each; by default one a
+            core.
         config: settings.
 
     Raises:
@@ -43,20 +48,23 @@ class LocalPool(Dispatcher):
         super().__init__(config)
         self._devices = chosen
         on_host = [device for device in chosen.values() if device.kind != "cuda"]
-        num_workers = num_slots or num_cores()
+        num_verdicts = num_slots or num_cores()
+        gpus = [device for device in chosen.values() if device.kind == "cuda"]
+        shares = cores_of_gpus(len(gpus), list(os.sched_getaffinity(0))) if config.num_verdicts_per_gpu > 1 else []
         for device in chosen.values():
             if device.kind == "cuda":
-                self._add(device, config.num_verdicts_per_gpu)
+                cores = shares[gpus.index(device)] if shares else ()
+                self._add(device, config.num_verdicts_per_gpu, cores)
             else:
                 position = on_host.index(device)
-                share = len(range(position, num_workers, len(on_host)))
-                for _ in range(max(1, share)):
-                    self._add(device, 1)
+                share = max(1, len(range(position, num_verdicts, len(on_host))))
+                for num_lanes in lanes_of_workers(share, config.num_verdicts_per_worker):
+                    self._add(device, num_lanes)
         for slot in self._slots:
             slot.start()
 
-    def _add(self, device: PooledDevice, num_lanes: int) -> None:
-        make = partial(WorkerProcess, device.local_name, num_lanes, self.config)
+    def _add(self, device: PooledDevice, num_lanes: int, cores: Sequence[int] = ()) -> None:
+        make = partial(WorkerProcess, device.local_name, num_lanes, self.config, cores, lambda: self._state in _WANTING)
         check = partial(check_device, device.local_name, self.config.check_timeout_seconds)
         self._slots.append(Slot(self, device, num_lanes, make, check, self.config))
 

@@ -1,8 +1,8 @@
 """Every device of every machine of a Ray cluster: Ray places, watches and restarts; who is to blame is decided here.
 
-One actor supervises each GPU (`num_gpus=1`), or each worker of a `cpu` or `model:` device (`num_cpus=1`). It is pinned
-to its machine and never restarted or retried by Ray (`max_restarts=0`, `max_task_retries=0`): the slot does both, for
-it knows whether a candidate was alone. Machines that join later are taken up, lost ones are let go.
+One actor supervises each GPU (`num_gpus=1`), or each worker of a `cpu` or `model:` device (a CPU a verdict). It is
+pinned to its machine and never restarted or retried by Ray (`max_restarts=0`, `max_task_retries=0`): the slot does
+both, for it knows whether a candidate was alone. Machines that join later are taken up, lost ones are let go.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ except ImportError as error:
 from kerneldojo.pool.config import PoolConfig
 from kerneldojo.pool.dispatcher import Dispatcher
 from kerneldojo.pool.faults import Cause, Sick, WorkerLost
-from kerneldojo.pool.placement import PooledDevice, describe
+from kerneldojo.pool.placement import PooledDevice, describe, lanes_of_workers
 from kerneldojo.pool.slot import Slot
 from kerneldojo.pool.supervisor import Supervisor
 from kerneldojo.schema import Evaluation, Job
@@ -47,7 +47,8 @@ class RayPool(Dispatcher):
         address: of the cluster; None for the one this process is connected to, or that RAY_ADDRESS names, else a new
             one on this machine.
         devices: on every machine: `cuda` for all of its GPUs, `cpu`, `model:GPU`.
-        num_slots: workers of all `cpu` and `model:` devices together on each machine; by default one a core of Ray's.
+        num_slots: verdicts at once of all `cpu` and `model:` devices together on each machine; by default one a core
+            of Ray's.
         config: settings.
 
     Raises:
@@ -116,7 +117,7 @@ class RayPool(Dispatcher):
         resources = node["Resources"]
         slots: list[Slot] = []
         on_host = [wanted for wanted in self._wanted if wanted != "cuda"]
-        num_workers = self._num_slots_per_node or int(resources.get("CPU", 0))
+        num_verdicts = self._num_slots_per_node or int(resources.get("CPU", 0))
         for wanted in self._wanted:
             if wanted == "cuda":
                 for index in range(int(resources.get("GPU", 0))):
@@ -125,14 +126,15 @@ class RayPool(Dispatcher):
                     )
                     slots.append(self._slot(device, node_id, self.config.num_verdicts_per_gpu))
             else:
-                share = len(range(on_host.index(wanted), num_workers, len(on_host)))
+                share = len(range(on_host.index(wanted), num_verdicts, len(on_host)))
                 device = PooledDevice(
                     name=f"{name}/{wanted}",
                     local_name=wanted,
                     kind="cpu" if wanted == "cpu" else "model",
                     description=describe(wanted) if wanted != "cpu" else "Triton's interpreter",
                 )
-                slots += [self._slot(device, node_id, 1) for _ in range(share)]
+                lanes = lanes_of_workers(share, self.config.num_verdicts_per_worker)
+                slots += [self._slot(device, node_id, num_lanes) for num_lanes in lanes]
         with self._changed:
             self._devices.update({slot.device.name: slot.device for slot in slots})
         return slots
@@ -169,7 +171,7 @@ class SupervisedWorker:
     def __init__(self, device: PooledDevice, node_id: str, num_verdicts: int, config: PoolConfig) -> None:
         self._config, self._node_id = config, node_id
         self._is_lost = False
-        resources = {"num_gpus": 1, "num_cpus": 0} if device.kind == "cuda" else {"num_cpus": 1}
+        resources = {"num_gpus": 1, "num_cpus": 0} if device.kind == "cuda" else {"num_cpus": num_verdicts}
         actor: Any = ray.remote(Supervisor)
         self._actor: Any = actor.options(
             **resources,

@@ -153,6 +153,9 @@ class Slot:
                 try:
                     self._revive()
                 except Sick as sick:
+                    if self._owner.is_closed(self):
+                        break
+                    self._well.clear()  # It may have been well until this check: its lanes wait, and do not spin.
                     self._owner.change_health(self, str(sick) or "sick")
                     log.warning("%s is not well: %s", self.device.name, sick)
                     self._closed.wait(pause)

@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from kerneldojo.contestant.sandbox import linux, processes
@@ -34,14 +35,17 @@ class Worker:
         channel: to the pool.
         num_verdicts: verdicts that may be under way at once.
         reuse_reference_times: as in `pool.PoolConfig`.
+        cores: those that it may use and no other GPU's worker does; empty for no such.
     """
 
-    def __init__(self, channel: Channel, num_verdicts: int, *, reuse_reference_times: bool) -> None:
+    def __init__(
+        self, channel: Channel, num_verdicts: int, *, reuse_reference_times: bool, cores: Sequence[int] = ()
+    ) -> None:
         from kerneldojo.judging import Judge
 
         self._channel = channel
         self._lock = threading.Lock()
-        self._judge = Judge(num_verdicts=num_verdicts, reuse_reference_times=reuse_reference_times)
+        self._judge = Judge(num_verdicts=num_verdicts, reuse_reference_times=reuse_reference_times, cores=cores)
 
     def serve(self, device: str) -> None:
         """Judge until the pool is gone or says that it is enough."""
@@ -100,8 +104,11 @@ class Worker:
 
 
 def main(arguments: list[str]) -> None:
-    """Serve on the socket `FD` for `DEVICE`, several verdicts at once; ends the process."""
-    fd, owner, device, num_verdicts, reuse = arguments
+    """Serve on the socket `FD` for `DEVICE`, several verdicts at once, on `CORES`; ends the process."""
+    fd, owner, device, num_verdicts, reuse, listed = arguments
+    cores = [int(core) for core in listed.split(",") if core]
+    if cores:
+        os.sched_setaffinity(0, cores)  # Before there is another thread or process, so that all of ours have it.
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(owner):
         os._exit(1)  # Whoever started us was gone before the kernel knew to tell.
@@ -109,7 +116,7 @@ def main(arguments: list[str]) -> None:
     logging.basicConfig(level=logging.WARNING, format=f"worker {os.getpid()} ({device}): %(message)s")
     channel = Channel(socket.socket(fileno=int(fd)))
     try:
-        Worker(channel, int(num_verdicts), reuse_reference_times=reuse == "1").serve(device)
+        Worker(channel, int(num_verdicts), reuse_reference_times=reuse == "1", cores=cores).serve(device)
     except WireError:
         os._exit(1)
     os._exit(0)

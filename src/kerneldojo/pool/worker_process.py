@@ -18,13 +18,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import kerneldojo
-from kerneldojo.contestant.wire import WireError, channel_pair
+from kerneldojo.contestant.wire import DeadlinePassed, WireError, channel_pair
 from kerneldojo.pool.config import PATIENCE, PoolConfig
 from kerneldojo.pool.faults import Cause, Sick, WorkerLost
 from kerneldojo.schema import Evaluation, Job
@@ -32,6 +32,8 @@ from kerneldojo.schema import Evaluation, Job
 log = logging.getLogger(__name__)
 
 PREFIX = "dojo-pool-"
+_GLANCE_SECONDS = 0.2
+"""How often whoever waits for a worker to start looks whether it is still wanted."""
 
 
 @dataclass
@@ -54,12 +56,21 @@ class WorkerProcess:
         device: the device as this machine names it.
         num_verdicts: verdicts at once.
         config: how patient to be.
+        cores: those that it may use, and nobody else's GPU does; all of ours if empty.
+        is_wanted: asked while it starts, so that a pool that is closed meanwhile does not wait for it.
 
     Raises:
         Sick: it did not come up.
     """
 
-    def __init__(self, device: str, num_verdicts: int, config: PoolConfig) -> None:
+    def __init__(
+        self,
+        device: str,
+        num_verdicts: int,
+        config: PoolConfig,
+        cores: Sequence[int] = (),
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._config = config
         self._numbers = itertools.count()
         self._pending: dict[int, _Pending] = {}
@@ -70,6 +81,7 @@ class WorkerProcess:
         self._scratch = Scratch()
         self._channel, theirs = channel_pair()
         fields = [theirs.fileno(), os.getpid(), device, num_verdicts, int(config.reuse_reference_times)]
+        fields.append(",".join(map(str, cores)))
         command = [sys.executable, "-P", "-m", "kerneldojo.pool.worker", *map(str, fields)]
         environment = {**os.environ, "TMPDIR": str(self._scratch.folder), "PYTHONPATH": import_path()}
         if not device.startswith("cuda"):
@@ -80,12 +92,21 @@ class WorkerProcess:
         theirs.close()
         self.pid = self._process.pid
         try:
-            self.description = str(self._channel.receive(config.start_seconds).get("description", ""))
+            self.description = str(self._wait_ready(is_wanted).get("description", ""))
         except WireError as error:
             self._end()
             raise Sick(f"its worker did not start: {error}") from None
         self._reader = threading.Thread(target=self._read, name=f"reader of worker {self.pid}", daemon=True)
         self._reader.start()
+
+    def _wait_ready(self, is_wanted: Callable[[], bool]) -> dict[str, Any]:
+        until = time.monotonic() + self._config.start_seconds
+        while True:
+            try:
+                return self._channel.receive(_GLANCE_SECONDS)
+            except DeadlinePassed:
+                if not is_wanted() or time.monotonic() > until:
+                    raise
 
     @property
     def is_alive(self) -> bool:
@@ -109,7 +130,7 @@ class WorkerProcess:
         return Evaluation.model_validate(answer["verdict"])
 
     def ping(self) -> None:
-        """See whether it answers; raises `WorkerLost` otherwise."""
+        """See whether it answers; raises `WorkerLost` otherwise, and then it is gone."""
         self._ask("ping", self._config.check_timeout_seconds, lambda _: None, {})
 
     def _ask(
@@ -128,7 +149,8 @@ class WorkerProcess:
             self.kill("died", f"the worker does not listen: {error}")
         while not pending.answered.wait(max(0.0, pending.deadline - time.monotonic())):
             if time.monotonic() >= pending.deadline:
-                self.kill("hung", "the worker gave no verdict in time", culprit=number)
+                what = "verdict" if operation == "judge" else "sign of life"
+                self.kill("hung", f"the worker gave no {what} in time", culprit=number)
         if pending.answer is None:
             assert pending.lost is not None
             raise pending.lost

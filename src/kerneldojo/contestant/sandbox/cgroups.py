@@ -72,7 +72,11 @@ class Group:
         for kind, parent in chosen.items():
             if parent is not None:
                 folder = parent / name
-                folder.mkdir()
+                try:
+                    folder.mkdir()
+                except FileExistsError:  # Left by a keeper that was killed, whose process id is now another's.
+                    folder.rmdir()
+                    folder.mkdir()
                 self.folders[kind] = folder
 
     def _memory(self) -> Path | None:

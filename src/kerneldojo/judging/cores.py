@@ -1,0 +1,94 @@
+"""Cores that belong to whatever is being timed, for as long as its window is open.
+
+On a busy machine a launch waits for a core, and a clock is read late; both lengthen what is measured. While a window is
+open the judge's timing thread and the timed processes have a few cores to themselves, and whatever else of ours still
+runs (the judge's other threads, fork servers, keepers) is kept to the rest. Those of other verdicts are frozen anyway.
+Afterwards every thread may run again where it might before.
+
+Cores are reserved by affinity alone: a process that is not ours may still use them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Generator, Iterable
+
+from kerneldojo.contestant.sandbox import processes
+
+log = logging.getLogger(__name__)
+
+NUM_RESERVED = 3
+"""For the judge's thread, the timed process, and the driver's threads in it."""
+LEAST_CORES = 8
+"""Where there are fewer, reserving some would cost the rest more than it spares the timed."""
+
+
+class Cores:
+    """Some cores reserved for windows, and the others.
+
+    Args:
+        reserved: for what is timed.
+        rest: for everything else while a window is open.
+
+    Raises:
+        ValueError: one of them is empty, or they overlap.
+    """
+
+    def __init__(self, reserved: Iterable[int], rest: Iterable[int]) -> None:
+        self.reserved, self.rest = frozenset(reserved), frozenset(rest)
+        if not self.reserved or not self.rest or self.reserved & self.rest:
+            raise ValueError("reserved cores and the rest must be two sets that share nothing, neither of them empty")
+        self._has_complained = False
+
+    @classmethod
+    def of(cls, cores: Iterable[int]) -> Cores | None:
+        """The first few of `cores` reserved; None if there are too few to do so."""
+        ordered = sorted(cores)
+        return cls(ordered[:NUM_RESERVED], ordered[NUM_RESERVED:]) if len(ordered) >= LEAST_CORES else None
+
+    @contextlib.contextmanager
+    def reserved_for(self, timed: Iterable[int]) -> Generator[None]:
+        """Move this thread and the processes `timed` to the reserved cores, and whatever else is ours off them."""
+        timed = list(timed)
+        me = threading.get_native_id()
+        beside = [pid for pid in _ours() if pid not in timed]
+        before: dict[int, set[int]] = {}
+        try:
+            for thread in _threads(beside):
+                if thread != me:
+                    self._move(thread, self.rest, before)
+            for thread in (me, *_threads(timed)):
+                self._move(thread, self.reserved, before)
+            yield
+        finally:
+            for thread in _threads({*_ours(), *timed}):  # Also those that were born meanwhile.
+                self._move(thread, before.get(thread, self.reserved | self.rest), {})
+
+    def _move(self, thread: int, cores: Iterable[int], before: dict[int, set[int]]) -> None:
+        try:
+            before[thread] = os.sched_getaffinity(thread)
+            os.sched_setaffinity(thread, cores)
+        except ProcessLookupError:
+            pass  # It ended just now.
+        except PermissionError as error:
+            if not self._has_complained:
+                self._has_complained = True
+                log.warning("cores cannot be reserved for all that is timed: %s", error)
+
+
+def _ours() -> list[int]:
+    """This process, its fork servers, and their keepers; hosted processes hang below those."""
+    servers = processes.children(os.getpid())
+    return [os.getpid(), *servers, *(keeper for server in servers for keeper in processes.children(server))]
+
+
+def _threads(pids: Iterable[int]) -> list[int]:
+    """Ids of all threads of these processes that still exist."""
+    found: list[int] = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            found += map(int, os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208 - names are all that is needed
+    return found

@@ -1,0 +1,55 @@
+"""A contestant that reads its source before it does anything else, as on CUDA, driven by the judge's own hands."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+
+import pytest
+
+from kerneldojo import Candidate
+from kerneldojo.judging.contestant import Contestant
+from kerneldojo.judging.host import COMPILE_ARENA_BYTES
+from kerneldojo.judging.processes import ForkServer, Session, host_arena
+from kerneldojo.judging.protocol import Protocol
+from kerneldojo.judging.ruling import Ruling
+from kerneldojo.judging.surroundings import request
+from kerneldojo.schema import Status
+
+GOOD = "import torch\nclass ModelNew(torch.nn.Module): pass\n"
+
+
+@pytest.fixture(scope="module")
+def server() -> Generator[ForkServer]:
+    server = ForkServer("compile")
+    yield server
+    server.close()
+
+
+def contestant(server: ForkServer, source: str) -> Contestant:
+    session = Session(server, host_arena(COMPILE_ARENA_BYTES), request(Protocol(), "h100"))
+    return Contestant(session, Candidate(source=source), 60.0)
+
+
+def test_what_has_been_read_is_loaded(server: ForkServer) -> None:
+    good = contestant(server, GOOD)
+    with closing(good.hosted.session):
+        good.post_parse()
+        good.collect_parse(30.0)
+        good.load(30.0)
+
+
+def test_what_is_not_python_is_refused_in_the_words_of_an_import(server: ForkServer) -> None:
+    rulings: list[Ruling] = []
+    for read_first in (True, False):
+        bad = contestant(server, "x = 1\nclass ModelNew(:\n")
+        with closing(bad.hosted.session), pytest.raises(Ruling) as caught:
+            if read_first:
+                bad.post_parse()
+                bad.collect_parse(30.0)
+            else:
+                bad.load(30.0)
+        rulings.append(caught.value)
+    assert [ruling.status for ruling in rulings] == [Status.COMPILE_ERROR] * 2
+    assert rulings[0].message == rulings[1].message
+    assert "(line 2: class ModelNew(:)" in rulings[0].message

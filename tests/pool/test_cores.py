@@ -1,0 +1,186 @@
+"""Cores reserved for windows: real processes, whose threads are really moved."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from itertools import chain
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pooled import wait_until
+
+from kerneldojo.contestant.sandbox import processes
+from kerneldojo.judging.cores import LEAST_CORES, NUM_RESERVED, Cores
+from kerneldojo.judging.gate import Gate
+from kerneldojo.judging.host import COMPILE_ARENA_BYTES
+from kerneldojo.judging.processes import ForkServer, Session, host_arena
+from kerneldojo.judging.protocol import Protocol
+from kerneldojo.judging.surroundings import request
+from kerneldojo.pool.placement import cores_of_gpus
+
+ALL = sorted(os.sched_getaffinity(0))
+BUSY = """
+import sys, threading
+def work():
+    while True:
+        sum(range(10_000))
+threading.Thread(target=work, daemon=True).start()
+print("ready", flush=True)
+for line in sys.stdin:
+    threading.Thread(target=work, daemon=True).start()
+    print("another", flush=True)
+"""
+
+needs_two_cores = pytest.mark.skipif(len(ALL) < 2, reason="needs two cores")
+
+
+class Busy:
+    """A process with threads that work all the time; as a gate sees a session."""
+
+    def __init__(self) -> None:
+        self.ended = None
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+
+    def pids(self) -> list[int]:
+        return [self.process.pid]
+
+    def freeze(self, timeout: float = 5.0) -> None:
+        self.process.send_signal(19)
+
+    def thaw(self, timeout: float = 5.0) -> None:
+        self.process.send_signal(18)
+
+    def start_thread(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "another\n"
+
+    def masks(self) -> list[set[int]]:
+        """Where each of its threads may run."""
+        return masks(self.process.pid)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def masks(pid: int) -> list[set[int]]:
+    return [os.sched_getaffinity(int(thread)) for thread in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208
+
+
+@pytest.fixture
+def busy() -> Generator[Busy]:
+    process = Busy()
+    yield process
+    process.close()
+
+
+@needs_two_cores
+def test_in_a_window_the_timed_have_cores_that_nobody_else_of_ours_uses(busy: Busy) -> None:
+    reserved, rest = {ALL[0]}, set(ALL[1:])
+    gate, stop = Gate(2, Cores(reserved, rest)), threading.Event()
+    bystander = threading.Thread(target=stop.wait)
+    bystander.start()
+    beside = Busy()
+    os.sched_setaffinity(busy.process.pid, {ALL[1]})
+    try:
+        with gate.admit() as guest:
+            guest.sessions.append(busy)
+            with guest.window():
+                busy.start_thread()
+                assert busy.masks() == [reserved] * 3
+                assert os.sched_getaffinity(0) == reserved, "the thread that reads the clock"
+                assert bystander.native_id is not None
+                assert os.sched_getaffinity(bystander.native_id) == rest
+                assert beside.masks() == [rest] * 2, "what hangs below us and is not timed"
+            assert sorted(map(sorted, busy.masks())) == sorted([[ALL[1]], ALL, ALL]), "each as before"
+            assert os.sched_getaffinity(0) == os.sched_getaffinity(bystander.native_id) == set(ALL)
+            assert beside.masks() == [set(ALL)] * 2
+    finally:
+        stop.set()
+        bystander.join()
+        beside.close()
+
+
+@needs_two_cores
+def test_a_window_that_fails_gives_the_cores_back(busy: Busy) -> None:
+    gate = Gate(2, Cores(ALL[:1], ALL[1:]))
+    with gate.admit() as guest:
+        guest.sessions.append(busy)
+        with contextlib.suppress(RuntimeError), guest.window():
+            busy.close()  # Whatever was timed may end meanwhile.
+            raise RuntimeError("in a window")
+    assert os.sched_getaffinity(0) == set(ALL)
+
+
+def test_with_one_verdict_at_a_time_nothing_is_moved(busy: Busy) -> None:
+    gate = Gate(1, Cores(ALL[:1], [*ALL[1:], ALL[-1] + 1]))
+    with gate.admit() as guest:
+        guest.sessions.append(busy)
+        with guest.window():
+            assert busy.masks() == [set(ALL)] * 2
+            assert os.sched_getaffinity(0) == set(ALL)
+
+
+@needs_two_cores
+def test_a_hosted_process_is_moved_as_a_whole_and_its_keeper_is_not() -> None:
+    server = ForkServer("compile")
+    reserved, rest = {ALL[0]}, set(ALL[1:])
+    try:
+        with Session(server, host_arena(COMPILE_ARENA_BYTES), request(Protocol(), "h100")) as session:
+            assert session.pids() == [], "nothing is hosted yet"
+            session.wait_started()
+            hosted = session.pids()
+            assert hosted
+            (fork_server,) = [pid for pid in processes.children(os.getpid()) if set(hosted) <= below(pid)]
+            (keeper,) = [pid for pid in processes.children(fork_server) if set(hosted) <= below(pid)]
+            with Cores(reserved, rest).reserved_for(session.pids()):
+                assert all(mask == reserved for mask in chain(*map(masks, hosted)))
+                assert masks(keeper) == [rest]
+                assert all(mask == rest for mask in masks(fork_server))
+            assert all(mask == set(ALL) for pid in (*hosted, keeper, fork_server) for mask in masks(pid))
+            session.kill()
+            assert session.pids() == []
+    finally:
+        server.close()
+    wait_until(lambda: not any(processes.is_alive(pid) for pid in hosted), 30)
+
+
+def below(pid: int) -> set[int]:
+    return set(processes.descendants(pid))
+
+
+@pytest.mark.parametrize(("reserved", "rest"), [([], [1]), ([1], []), ([1, 2], [2, 3])])
+def test_cores_that_cannot_be_kept_apart_are_refused(reserved: list[int], rest: list[int]) -> None:
+    with pytest.raises(ValueError, match="share nothing"):
+        Cores(reserved, rest)
+
+
+@given(st.sets(st.integers(0, 255), max_size=64))
+def test_cores_are_reserved_only_where_there_are_many(cores: set[int]) -> None:
+    kept = Cores.of(cores)
+    assert (kept is None) == (len(cores) < LEAST_CORES)
+    if kept is not None:
+        assert kept.reserved | kept.rest == cores
+        assert len(kept.reserved) == NUM_RESERVED
+
+
+@given(st.integers(1, 16), st.sets(st.integers(0, 255), max_size=128))
+def test_every_gpu_gets_cores_of_its_own(num_gpus: int, cores: set[int]) -> None:
+    shares = cores_of_gpus(num_gpus, sorted(cores))
+    assert sorted(chain(*shares)) == sorted(cores)
+    sizes = [len(share) for share in shares]
+    assert len(sizes) == num_gpus
+    assert max(sizes) - min(sizes) <= 1
