@@ -16,8 +16,9 @@ export OMP_NUM_THREADS ?= 1
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(STAMP) ## Judge a handful of sample kernels and show the verdicts
+demo: $(STAMP) ## Judge sample kernels, play a benchmark, then train a small policy (about ten minutes in all)
 	@$(BIN)/dojo demo $(ARGS)
+	$(BIN)/dojo learn --fresh --out runs-out/learn
 
 test: $(STAMP) ## Run all tests that this machine can run (ARGS="-k panel" for some)
 	@$(BIN)/python -m pytest $(ARGS)

@@ -22,7 +22,7 @@ def random_samples(count: int, seed: int = 0) -> list[Sample]:
 
     def ids(low: int, high: int) -> tuple[int, ...]:
         length = int(torch.randint(low, high, (1,), generator=generator))
-        return tuple(torch.randint(7, 300, (length,), generator=generator).tolist())
+        return tuple(torch.randint(7, 250, (length,), generator=generator).tolist())
 
     return [Sample(ids(1, 20), ids(1, 12)) for _ in range(count)]
 

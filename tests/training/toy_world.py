@@ -1,8 +1,8 @@
 """A world small enough to learn in seconds: one line of an answer matters, and the verdict follows from it.
 
 The trainer is the real one, with real models, episodes, checkpoints and processes; only judging, which takes seconds a
-kernel and has tests of its own, is replaced by a function of the text. `test_training_loop.py` has a run with the real
-judge as well.
+kernel and has tests of its own, is replaced by a function of the text. `test_training_learn.py` has a run with the
+real judge.
 """
 
 from __future__ import annotations

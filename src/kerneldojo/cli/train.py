@@ -36,7 +36,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Show nothing; metrics.json
 @commands.command("sft")
 def sft_command(config: ConfigFile, overrides: Overrides = None, resume: Resume = False, quiet: Quiet = False) -> None:
     """Imitate collected answers that the judge passed (or a mixture of others)."""
-    with _training_errors():
+    with training_errors():
         from kerneldojo.training.config import SFTConfig
         from kerneldojo.training.settings import load_config
         from kerneldojo.training.sft import train_sft
@@ -50,7 +50,7 @@ def sft_command(config: ConfigFile, overrides: Overrides = None, resume: Resume 
 @commands.command("rl")
 def rl_command(config: ConfigFile, overrides: Overrides = None, resume: Resume = False, quiet: Quiet = False) -> None:
     """Learn from the judge's rewards."""
-    with _training_errors():
+    with training_errors():
         from kerneldojo.training.config import RLConfig
         from kerneldojo.training.rl import train_rl
         from kerneldojo.training.settings import load_config
@@ -67,7 +67,7 @@ def _end(outcome: Outcome, output: Path) -> None:
 
 
 @contextmanager
-def _training_errors() -> Generator[None]:
+def training_errors() -> Generator[None]:
     """Turn what a user can mend into one line.
 
     Raises:
@@ -76,11 +76,14 @@ def _training_errors() -> Generator[None]:
     for package in ("torch", "transformers", "tokenizers", "safetensors"):
         if find_spec(package) is None:
             raise BadUsage(f"training needs {package}, which is not installed: install kerneldojo[train]")
+    from kerneldojo.rollout import RunError
+    from kerneldojo.training.checkpoints import CheckpointError
+    from kerneldojo.training.journal import JournalError
     from kerneldojo.training.settings import ConfigError
 
     try:
         yield
-    except ConfigError as error:
+    except (ConfigError, CheckpointError, JournalError, RunError) as error:
         raise BadUsage(str(error)) from error
     except OSError as error:  # a model that is not there, a disk that cannot be written
         raise BadUsage(str(error)) from error
@@ -100,11 +103,14 @@ def _ranks(device: str) -> Generator[Ranks]:
 @contextmanager
 def _executor(config: RLConfig, *, is_first: bool) -> Generator[Executor]:
     """The judge, started before any model is loaded: its processes must not be forks of a trainer."""
+    from kerneldojo.client import ClientError
     from kerneldojo.training.judges import open_executor
 
     try:
         executor = open_executor(config, is_first=is_first)
-    except ValueError as error:
+    except ClientError as error:
+        raise BadUsage(f"judge.service: {config.judge.service}: {error}") from error
+    except (ValueError, RuntimeError) as error:
         raise BadUsage(str(error)) from error
     try:
         yield executor

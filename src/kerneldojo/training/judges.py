@@ -9,6 +9,9 @@ from kerneldojo.pool import DeviceState, Executor
 from kerneldojo.schema import Evaluation, Job
 from kerneldojo.training.config import RLConfig
 
+START_SECONDS = 5.0
+"""How long a service may take to answer when a run starts."""
+
 
 class NoJudge:
     """The executor of a rank that judges nothing, since the first one does for all."""
@@ -28,12 +31,21 @@ class NoJudge:
 
 
 def open_executor(config: RLConfig, *, is_first: bool = True) -> Executor:
-    """The executor that a run's configuration asks for; to be closed. Other ranks than the first need none."""
+    """The executor that a run's configuration asks for; to be closed. Other ranks than the first need none.
+
+    Raises:
+        ClientError: the service is not there.
+        ValueError: there is no such device here.
+    """
     if not is_first:
         return NoJudge()
     if config.judge.service is not None:
-        from kerneldojo.client import ClientExecutor
+        from kerneldojo.client import Client, ClientExecutor
+        from kerneldojo.client.steps import Retries
 
+        # Later a service may go away and come back; one that is not there at the start is a mistake to be told at once.
+        with Client(config.judge.service, retries=Retries(give_up_seconds=START_SECONDS)) as client:
+            client.overview()
         return ClientExecutor(config.judge.service)
     from kerneldojo.pool import PoolConfig, open_pool
 

@@ -136,8 +136,8 @@ class _Training:
 
     def _loop(self, journal: Journal | None, display: Display, *, is_new: bool) -> str:
         config = self.config
-        if is_new:
-            self._evaluate(journal, display)
+        if is_new and self._evaluate(journal, display):
+            self._save("", display)  # it may turn out to have been the best
         while self.step < config.steps:
             if self.ranks.from_first(self.stop.wanted):
                 return "stopped"
@@ -313,7 +313,8 @@ class _Training:
         if journal is not None:
             seconds = {"evaluate": time.perf_counter() - start, "judge": played.judge_s}
             evaluation = {**results, "turns": by_turn(played.episodes)}
-            journal.write({"step": self.step, "evaluation": evaluation, "seconds": seconds})
+            verdicts = {"asked": played.num_asked, "judged": played.num_judged}
+            journal.write({"step": self.step, "evaluation": evaluation, "verdicts": verdicts, "seconds": seconds})
             display.show_evaluation(self.step, results)
         return is_best
 

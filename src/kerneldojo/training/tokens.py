@@ -1,16 +1,23 @@
-"""A tokenizer of our own: byte pairs over whole lines.
+"""A tokenizer of our own: whole lines first, byte pairs for the rest.
 
 Kernels written by a small model are made of lines that recur word for word. Ordinary pre-tokenizers cut at every space
 and every bracket, so that no token can be longer than a word, and a line costs twenty of them. Here the text is cut at
-line ends only, so that byte-pair merging may grow a token to a whole line: an answer costs about 35 tokens instead of
-240, which is the difference between minutes and hours for a model of a million parameters.
+line ends only, and the lines that recur most are tokens as they stand: an answer costs about 35 tokens instead of 240,
+which is the difference between minutes and hours for a model of a million parameters.
 
-Its alphabet is the 256 bytes, so any text can be encoded and comes back exactly. Plans are delimited by tokens of their
+Byte pairs alone would not get there: a merge joins two pieces, so that a line of its own takes a dozen merges that
+serve nothing else, and a vocabulary of 1024 is spent on a few dozen lines. A line that is a token needs none of them
+(the byte-pair model looks up the whole pre-token first, `ignore_merges`); merges are left for what does not recur.
+
+The alphabet is the 256 bytes, so any text can be encoded and comes back exactly. Plans are delimited by tokens of their
 own, as are turns and roles.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,8 +38,14 @@ LINE = r"[^\n]*\n|[^\n]+"
 """What a pre-token is: a line with its end, or the last line without one."""
 
 
+MOST_LINES = 0.75
+"""Share of the vocabulary beyond bytes and marks that whole lines may take; merges get the rest."""
+LEAST_COUNT = 3
+"""How often a line must occur to be a token: what is seen once or twice cannot be learned as a unit."""
+
+
 def train_tokenizer(corpus: Iterable[str], vocabulary: int = 1024) -> PreTrainedTokenizerFast:
-    """A byte-level BPE over whole lines, learned from `corpus`, with the chat template and the special tokens.
+    """A byte-level tokenizer over whole lines, learned from `corpus`, with the chat template and the special tokens.
 
     `vocabulary`: number of tokens, special ones included; at least 512, so that something beyond bytes is learned. A
     small corpus may give fewer.
@@ -42,22 +55,36 @@ def train_tokenizer(corpus: Iterable[str], vocabulary: int = 1024) -> PreTrained
 
     if vocabulary < 512:
         raise ValueError("a vocabulary of bytes, marks and some merges has at least 512 tokens")
-    tokenizer: Any = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+    cut = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(LINE), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-    tokenizer.decoder = decoders.ByteLevel()
-    frame = [PAD, END, *ROLES]
+    frame = [PAD, END, *ROLES, *VISIBLE]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    room = vocabulary - len(frame) - len(alphabet)
+    counts = _lines(corpus, cut)
+    lines = [line for line, count in counts.most_common() if count >= LEAST_COUNT and len(line) > 1]
+    lines = lines[: int(MOST_LINES * room)]
+    # Merges are learned from the lines that are no tokens, each as often as it occurs (capped: they are rare).
+    learned: Any = Tokenizer(models.BPE())
+    learned.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    decode = decoders.ByteLevel().decode
+    known = set(lines)
+    rest = [decode([line]) for line, count in counts.items() if line not in known for _ in range(min(count, 8))]
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        special_tokens=[*frame, *VISIBLE],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+        vocab_size=vocabulary - len(lines), special_tokens=frame, initial_alphabet=alphabet, show_progress=False
     )
-    tokenizer.train_from_iterator((text for text in corpus), trainer)
+    learned.train_from_iterator(rest or [""], trainer)
+    model: dict[str, Any] = json.loads(learned.to_str())["model"]
+    vocab: dict[str, int] = model["vocab"]
+    for line in lines:
+        vocab.setdefault(line, len(vocab))
+    merges = [tuple(pair) for pair in model["merges"]]
+    tokenizer: Any = Tokenizer(models.BPE(vocab, merges, ignore_merges=True))
+    tokenizer.pre_tokenizer = cut
+    tokenizer.decoder = decoders.ByteLevel()
     # Plan marks are single tokens, but not "special": text without its special tokens still shows the plan.
     tokenizer.add_tokens([AddedToken(mark, normalized=False, special=False) for mark in VISIBLE])
     wrapped = PreTrainedTokenizerFast(
@@ -70,6 +97,17 @@ def train_tokenizer(corpus: Iterable[str], vocabulary: int = 1024) -> PreTrained
     )
     wrapped.chat_template = CHAT_TEMPLATE
     return wrapped
+
+
+def _lines(corpus: Iterable[str], cut: Any) -> Counter[str]:
+    """How often each pre-token occurs, as the model will see it: plan marks are tokens of their own already."""
+    marks = re.compile("|".join(re.escape(mark) for mark in VISIBLE))
+    texts: Counter[str] = Counter(part for text in corpus for part in marks.split(text) if part)
+    counts: Counter[str] = Counter()
+    for text, times in texts.items():
+        for line, _ in cut.pre_tokenize_str(text):
+            counts[line] += times
+    return counts
 
 
 def load_tokenizer(folder: str) -> PreTrainedTokenizerBase:

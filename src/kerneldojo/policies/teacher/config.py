@@ -19,7 +19,7 @@ class TeacherConfig(Frozen):
     quality: Quality = "mixture"
     """Of the first answer; `mixture` draws it anew for every request, by `shares`."""
     shares: dict[Level, float] = Field(
-        default={"broken": 0.30, "cheating": 0.10, "lazy": 0.45, "fused": 0.10, "tuned": 0.05}
+        default={"broken": 0.25, "cheating": 0.10, "lazy": 0.55, "fused": 0.07, "tuned": 0.03}
     )
     """Weights of the levels in a mixture: mostly lazy, so that what learns from it has something left to learn."""
     repair: float = Field(default=0.8, ge=0, le=1)

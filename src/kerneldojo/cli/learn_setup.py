@@ -1,0 +1,188 @@
+"""What `dojo learn` is told and what it tells: sizes of its phases, their settings, and the record of a run.
+
+The settings are those of `recipes/laptop-sft.toml` and `recipes/laptop-rl.toml`, so that each phase can also be run by
+itself; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from kerneldojo.schema import Frozen
+
+if TYPE_CHECKING:
+    from kerneldojo.episodes import PlayConfig
+    from kerneldojo.schema import Problem
+    from kerneldojo.training.config import RLConfig, SFTConfig
+
+COLLECTED, SFT, RL, VERDICTS = "collected", "sft", "rl", "verdicts"
+"""Folders of a run."""
+
+
+class LearnConfig(Frozen):
+    """How much of everything; the defaults fit into a few minutes on two cores."""
+
+    device: str = "model:h100"
+    """Where answers are judged."""
+    seed: int = Field(default=0, ge=0)
+    """Of everything that is drawn."""
+    num_graphs: int = Field(default=400, gt=0)
+    """Graphs to learn from, for the teacher and in RL."""
+    num_answers: int = Field(default=3, gt=0)
+    """Answers of the teacher to each."""
+    sft_epochs: float = Field(default=7.0, gt=0)
+    """How often each answer is imitated."""
+    rl_steps: int = Field(default=20, gt=0)
+    """Steps of RL."""
+    prompts_per_step: int = Field(default=16, gt=0)
+    """Graphs of a step."""
+    samples_per_prompt: int = Field(default=16, ge=2)
+    """Answers to each of them."""
+    num_validation: int = Field(default=32, gt=0)
+    """Graphs of `graphs:validation` on which the best checkpoint is chosen."""
+    num_test: int = Field(default=96, gt=0)
+    """Graphs of `graphs:test` for the figures before and after."""
+    max_answer_tokens: int = Field(default=96, gt=0)
+    """Longest answer; the teacher's have 30 to 45 tokens."""
+
+    @property
+    def size(self) -> Literal["small", "full"]:
+        """Size of the graphs: what a device without a GPU can take, or a GPU's."""
+        return "full" if self.device.startswith("cuda") else "small"
+
+    @property
+    def suite(self) -> str:
+        """The graphs to learn from."""
+        return f"graphs:train:{self.num_graphs}:{self.seed}"
+
+
+class Phase(Frozen):
+    """What one phase took."""
+
+    name: str
+    seconds: float
+    num_asked: int = 0
+    """Verdicts that were asked for."""
+    num_judged: int = 0
+    """Of these, answers that were judged, the others having been equal to one of them."""
+
+
+class Measured(Frozen):
+    """One figure of one policy."""
+
+    value: float
+    low: float | None = None
+    """Lower end of the 95 % interval over problems, where there is one."""
+    high: float | None = None
+    """Upper end."""
+
+
+class Pair(Frozen):
+    """One figure of both policies, on problems that neither has seen."""
+
+    name: str
+    way: Literal["greedy", "sampled"]
+    before: Measured
+    after: Measured
+
+
+class Learned(Frozen):
+    """What came out of a run, phase by phase."""
+
+    config: LearnConfig
+    phases: tuple[Phase, ...] = ()
+    """Those that are done."""
+    sft_steps: int = 0
+    sft_loss: float | None = None
+    """Mean loss a token on answers that were kept apart."""
+    validation: tuple[tuple[int, float], ...] = ()
+    """Greedy fast@1.2 on the validation graphs after so many steps of RL; the best is the policy *after*."""
+    figures: tuple[Pair, ...] = ()
+    """On the test graphs."""
+    pages: tuple[str, ...] = ()
+    """Reports, within the folder; none before the last phase is done."""
+
+
+def play_config(config: LearnConfig) -> PlayConfig:
+    """How every episode goes, the teacher's and the model's alike: one turn, a compact prompt, Dr. Kernel's reward."""
+    from kerneldojo.episodes import PlayConfig
+
+    return PlayConfig(
+        device=config.device,
+        protocol="quick",
+        style="compact",
+        num_turns=1,
+        max_answer_tokens=config.max_answer_tokens,
+        max_prompt_tokens=1024,
+    )
+
+
+def graphs(config: LearnConfig, split: Literal["train", "test"]) -> list[Problem]:
+    """The problems of a phase: those that are learned from, or those of the figures."""
+    from kerneldojo.problems.suite import load_suite
+
+    if split == "train":
+        return load_suite(config.suite, config.size)
+    return load_suite("graphs:test", config.size)[: config.num_test]
+
+
+def sft_config(folder: Path, config: LearnConfig) -> SFTConfig:
+    """Imitate everything that was collected, good and bad: the mixture is wanted as it is."""
+    from kerneldojo.training.config import SFTConfig
+
+    return SFTConfig.model_validate(
+        {
+            "output": folder / SFT,
+            "data": (folder / COLLECTED,),
+            "keep": {"statuses": None},
+            "model": {"new": "laptop"},
+            "optimizer": {
+                "matrices": "muon",
+                "learning_rate": 0.01,
+                "schedule": "linear",
+                "warmup_steps": 10,
+            },
+            "packing": {"row_tokens": 256, "micro_batch_tokens": 2048},
+            "batch_tokens": 2048,
+            "epochs": config.sft_epochs,
+            "num_validation": min(32, config.num_graphs * config.num_answers // 10),
+            "evaluate_every": 50,
+            "checkpoint_every": 100,
+            "seed": config.seed,
+            "device": "cpu",
+        }
+    )
+
+
+def rl_config(folder: Path, config: LearnConfig) -> RLConfig:
+    """Dr. Kernel's reward and TRLOO, with Muon: every answer is for a graph whose answers SFT has seen."""
+    from kerneldojo.training.config import RLConfig
+
+    return RLConfig.model_validate(
+        {
+            "output": folder / RL,
+            "problems": (config.suite,),
+            "size": config.size,
+            "model": {"path": str(folder / SFT / "model")},
+            "play": play_config(config),
+            "judge": {"cache": folder / VERDICTS},
+            "learning": {"mrs": {"reference_length": 2000}, "aggregation": {"mode": "token-mean"}},
+            "optimizer": {"matrices": "muon", "learning_rate": 0.003, "matrix_learning_rate": 0.003},
+            "packing": {"row_tokens": 256, "micro_batch_tokens": 4096},
+            "steps": config.rl_steps,
+            "prompts_per_step": config.prompts_per_step,
+            "samples_per_prompt": config.samples_per_prompt,
+            "evaluation": {
+                "problems": ("graphs:validation",),
+                "num_problems": config.num_validation,
+                "every": max(1, config.rl_steps // 2),
+                "temperature": 0.0,
+            },
+            "checkpoint_every": max(1, config.rl_steps // 4),
+            "seed": config.seed,
+            "device": "cpu",
+        }
+    )

@@ -1,0 +1,104 @@
+"""The whole job with the real judge, in small; and what a user is told where it cannot be done."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+import toy_world
+from rich.console import Console
+
+from kerneldojo.cli.arguments import BadUsage
+from kerneldojo.cli.learn_demo import learn
+from kerneldojo.cli.learn_panel import learn_panel
+from kerneldojo.cli.learn_setup import LearnConfig, rl_config, sft_config
+from kerneldojo.cli.train import rl_command, sft_command
+from kerneldojo.schema import Episode
+from kerneldojo.training.config import RLConfig, SFTConfig
+from kerneldojo.training.settings import load_config
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+SMALL = LearnConfig(
+    num_graphs=2,
+    num_answers=6,
+    sft_epochs=70,
+    rl_steps=2,
+    prompts_per_step=2,
+    samples_per_prompt=4,
+    num_validation=1,
+    num_test=2,
+)
+
+
+def test_the_recipes_are_what_learn_does() -> None:
+    folder = Path("runs/laptop")
+    assert load_config(SFTConfig, RECIPES / "laptop-sft.toml") == sft_config(folder, LearnConfig())
+    assert load_config(RLConfig, RECIPES / "laptop-rl.toml") == rl_config(folder, LearnConfig())
+
+
+@pytest.mark.slow
+def test_a_model_from_nothing_is_judged_and_learns_from_its_verdicts(tmp_path: Path) -> None:
+    learned = learn(tmp_path, config=SMALL, show=False)
+    assert [phase.name for phase in learned.phases] == ["collect", "SFT", "RL", "benchmark", "report"]
+    collect = learned.phases[0]
+    assert collect.num_asked == 12 and 0 < collect.num_judged <= 12
+
+    steps = [json.loads(line) for line in (tmp_path / "rl" / "metrics.jsonl").read_text().splitlines()]
+    assert [one["step"] for one in steps if "reward" in one] == [1, 2]
+    files = sorted((tmp_path / "rl" / "rollouts").glob("*.jsonl"))
+    episodes = [Episode.model_validate_json(line) for file in files for line in file.read_text().splitlines()]
+    assert len(episodes) == 2 * 2 * 4
+    verdicts = [turn.evaluation for episode in episodes for turn in episode.turns if turn.evaluation is not None]
+    passed = [verdict for verdict in verdicts if verdict.correct]
+    assert passed and all(one.timing.source == "modeled" and one.speedup and one.coverage for one in passed)
+    for episode in episodes:
+        assert (episode.turns[0].reward or 0) > 0 or not episode.turns[0].is_correct
+
+    text = io.StringIO()
+    Console(file=text, width=110).print(learn_panel(learned, tmp_path))
+    assert "RL: learn from rewards" in text.getvalue() and "after RL" in text.getvalue()
+    assert all((tmp_path / page).stat().st_size > 1000 for page in learned.pages)
+    before = (tmp_path / "learn.json").read_bytes()
+    assert learn(tmp_path, config=SMALL, show=False) == learned  # what is done is not done again
+    assert (tmp_path / "learn.json").read_bytes() == before
+    with pytest.raises(BadUsage, match="other settings"):
+        learn(tmp_path, seed=1, config=SMALL, show=False)
+
+
+def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "learn.json").write_text("{}")
+    with pytest.raises(BadUsage, match="not readable"):
+        learn(tmp_path, show=False)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadUsage):
+        learn(tmp_path / "file", show=False)
+
+
+def test_a_journal_that_cannot_be_written_is_told_in_one_line(tmp_path: Path, collected: Path) -> None:
+    (tmp_path / "run" / "metrics.jsonl").mkdir(parents=True)
+    told = [f'output="{tmp_path / "run"}"', f'data=["{collected}"]', "epochs=1", "num_validation=4"]
+    with pytest.raises(BadUsage, match=r"metrics\.jsonl") as caught:
+        sft_command(RECIPES / "laptop-sft.toml", told, quiet=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_rollouts_that_cannot_be_written_are_told_in_one_line(tmp_path: Path, imitator: Path) -> None:
+    from kerneldojo.cli.train import training_errors
+    from kerneldojo.training.parallel import start_ranks
+    from kerneldojo.training.rl import train_rl
+
+    toy_world.write_problems(tmp_path / "problems")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "rollouts").write_text("in the way")
+    with pytest.raises(BadUsage, match="rollouts") as caught, training_errors():
+        train_rl(toy_world.rl_config(tmp_path / "run", imitator), toy_world.TextJudge(), start_ranks("cpu"), show=False)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_service_that_is_not_there_is_told_in_one_line(tmp_path: Path) -> None:
+    told = [f'output="{tmp_path / "run"}"', 'judge.service="http://127.0.0.1:9"']
+    with pytest.raises(BadUsage, match=r"judge\.service: http://127\.0\.0\.1:9") as caught:
+        rl_command(RECIPES / "laptop-rl.toml", told, quiet=True)
+    assert "\n" not in str(caught.value) and not (tmp_path / "run").exists()
