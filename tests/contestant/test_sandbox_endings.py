@@ -157,17 +157,23 @@ def test_deadline(scratch: Path, room: Features) -> None:
 
 
 @every_room
-def test_fork_bomb(scratch: Path, room: Features) -> None:
+@pytest.mark.parametrize("num_bytes", [0, 1 << 30], ids=["small", "large"])
+def test_fork_bomb(scratch: Path, room: Features, num_bytes: int) -> None:
     """A slow one where only the poll counts: at full speed it outruns any poll, and the tests' host with it.
 
-    There the count is what has to end it, so the deadline is far off: forks of a large process on a busy host are slow.
+    There the count is what has to end it, so the deadline is far off. Each fork takes a token from a pipe, so that a
+    count that fails fails the test, not the host. The memory of large processes takes long to measure.
     """
     trace = Trace()
     counted = room.own_uid or "pids" in room.cgroup_v1 + room.cgroup_v2
     pause = 0.0 if counted else 0.05
+    ballast = mmap.mmap(-1, num_bytes or 1)
+    ballast.write(b"x" * num_bytes)
+    tokens, giving = os.pipe()
+    os.write(giving, b"t" * (10_000 if counted else 400))
 
     def bomb() -> None:
-        while True:
+        while os.read(tokens, 1):
             time.sleep(pause)
             try:
                 os.fork()
@@ -175,10 +181,14 @@ def test_fork_bomb(scratch: Path, room: Features) -> None:
                 time.sleep(0.01)
 
     bounds = limits(num_processes=30, deadline_seconds=1 if counted else 60)
-    contained = start(bomb, scratch, room, keep_fds=(trace.writing,), readable=USR, limits=bounds)
+    keep = (trace.writing, tokens, giving)  # a pipe with a writer left has no end, so that the last ones wait
+    contained = start(bomb, scratch, room, keep_fds=keep, readable=USR, limits=bounds)
     trace.let_go()
     assert contained.result().cause == ("deadline" if counted else "processes")
     assert trace.all_gone()
+    os.close(tokens)
+    os.close(giving)
+    ballast.close()
 
 
 @pytest.mark.parametrize("room", [room for room in ROOMS if room.id in ("own_uid", "cgroup_v1", "all")])

@@ -31,14 +31,11 @@ class Meters:
 
     def exceeded(self) -> Cause | None:
         """The limit that does not hold now, if any."""
-        if not (self._group and self._group.limits_processes) and not self._plan.counts_processes_by_user:
-            # First, and no further than needed: a fork bomb grows while it is counted.
-            most = self._limits.num_processes + 1  # the first process inside is ours
-            below = processes.descendants(os.getpid(), at_most=4 * most)
-            if len(below) > most and sum(map(processes.is_alive, below)) > most:
-                return "processes"
-        if self._memory_exceeded():
-            return "memory"
+        if self._too_many():
+            return "processes"
+        cause = self._memory_exceeded()
+        if cause is not None:
+            return cause
         now = time.monotonic()
         if now >= self._next_scratch:
             too_much = self._scratch_exceeded()
@@ -52,15 +49,32 @@ class Meters:
         charged = self._group.memory_bytes() if self._group else None
         return self._proportional(processes.descendants(os.getpid())) if charged is None else charged
 
-    def _memory_exceeded(self) -> bool:
+    def _too_many(self) -> bool:
+        """Whether there are more processes than allowed, counted no further than needed to know."""
+        if (self._group and self._group.limits_processes) or self._plan.counts_processes_by_user:
+            return False
+        most = self._limits.num_processes + 1  # the first process inside is ours
+        below = processes.descendants(os.getpid(), at_most=4 * most)
+        return len(below) > most and sum(map(processes.is_alive, below)) > most
+
+    def _memory_exceeded(self) -> Cause | None:
+        """`memory`, or `processes` if they became too many while their memory was measured.
+
+        The exact share of a large process takes long to read. A fork bomb would grow by thousands meanwhile, so they
+        are counted again after each.
+        """
         if self._group is not None and self._group.limits_memory:
-            return self._group.num_oom_kills() > 0
+            return "memory" if self._group.num_oom_kills() > 0 else None
         below = processes.descendants(os.getpid())
         used = sum(map(processes.private_bytes, below)) + self._memory_files(below)
         if used > self._limits.memory_bytes:
-            used = self._proportional(below)
+            used = self._memory_files(below)
+            for pid in below:
+                used += processes.proportional_bytes(pid)
+                if self._too_many():
+                    return "processes"
         self.peak_bytes = max(self.peak_bytes, used)
-        return used > self._limits.memory_bytes
+        return "memory" if used > self._limits.memory_bytes else None
 
     def _proportional(self, below: list[int]) -> int:
         return sum(map(processes.proportional_bytes, below)) + self._memory_files(below)
