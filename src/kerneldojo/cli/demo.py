@@ -26,6 +26,7 @@ from kerneldojo.cli.panel import badge, outcome
 from kerneldojo.cli.streams import console_for, own_standard_output
 from kerneldojo.cli.text import harmless, percent, ratio
 from kerneldojo.schema import Candidate, Evaluation, Problem, Status
+from kerneldojo.schema.parsing import parse_python
 
 ORDER = ("honest", "lazy", "wrong", "decoy", "replay", "broken")
 """The samples in the order in which they tell a story; any other file of the folder comes after them."""
@@ -95,7 +96,7 @@ def read_samples(folder: Path) -> list[Sample]:
 def _sample(path: Path) -> Sample:
     source = read_source(path)
     try:
-        description = ast.get_docstring(ast.parse(source)) or ""
+        description = ast.get_docstring(parse_python(source)) or ""
     except (SyntaxError, ValueError):
         description = "(cannot be parsed)"
     return Sample(path.stem, description.partition("\n")[0], Candidate(source=source))

@@ -15,6 +15,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
+from kerneldojo.schema.parsing import parse_python
+
 IGNORED = (ast.Import, ast.ImportFrom)
 
 
@@ -25,7 +27,7 @@ def outline(source: str) -> str:
     are used in the two functions and in `Model`.
     """
     try:
-        tree = ast.parse(source)
+        tree = parse_python(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return source
     constants = _constants(tree)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from kerneldojo.schema import MAX_SOURCE_BYTES
+from kerneldojo.schema.parsing import parse_python
 
 FENCE = re.compile(r"^[ \t]*(?P<mark>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$", re.MULTILINE)
 THINKING = re.compile(r"<(?P<tag>think|thinking|reasoning)>", re.IGNORECASE)
@@ -218,7 +219,7 @@ def _is_python(text: str, entry_point: str) -> bool:
     if entry_point not in text or len(text) > MAX_SOURCE_BYTES:
         return False
     try:
-        tree = ast.parse(text)
+        tree = parse_python(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return any(isinstance(node, ast.ClassDef) and node.name == entry_point for node in tree.body)

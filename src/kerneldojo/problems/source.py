@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kerneldojo.schema import MAX_SOURCE_BYTES
+from kerneldojo.schema.parsing import parse_python
 
 Size = Literal["small", "full"]
 
@@ -36,10 +37,7 @@ def parse(source: str, where: str = "problem") -> ast.Module:
     if len(source.encode("utf-8", "surrogatepass")) > MAX_SOURCE_BYTES:
         raise ProblemError(f"{where}: longer than {MAX_SOURCE_BYTES} bytes")
     try:
-        try:
-            return ast.parse(source)
-        except SystemError:  # Python 3.11 counts the nesting of a tree once for all threads: two at once miscount
-            return ast.parse(source)
+        return parse_python(source)
     except SyntaxError as error:
         raise ProblemError(f"{where}: not Python: {error.msg} (line {error.lineno})") from None
     except (ValueError, RecursionError, MemoryError) as error:
