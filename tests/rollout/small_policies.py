@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from kerneldojo.episodes.one_shot import REFERENCE, TRITON
 from kerneldojo.policies import Request
 from kerneldojo.schema import Answer, Evaluation, Job, Problem, Status, Timing
+from kerneldojo.schema.parsing import parse_python
 
 PROBLEMS = [Problem(name=f"add{number}", source=f"{REFERENCE}# {number}\n") for number in range(6)]
 
@@ -75,7 +76,7 @@ class Parity:
 
 
 def parity(job: Job) -> Evaluation:
-    tree = ast.parse(job.candidate.source)
+    tree = parse_python(job.candidate.source)
     last = tree.body[-1]
     seed = last.value.value if isinstance(last, ast.Assign) and isinstance(last.value, ast.Constant) else 0
     if seed % 2:
