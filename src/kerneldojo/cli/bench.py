@@ -16,6 +16,7 @@ from kerneldojo.cli.report import AGAINST_COMPILE, read_verdicts, show, write_al
 from kerneldojo.cli.searching import search_all
 from kerneldojo.cli.selecting import select
 from kerneldojo.cli.streams import own_standard_output, say
+from kerneldojo.devices import problem_size
 
 if TYPE_CHECKING:
     from kerneldojo.episodes import ContextConfig, PlayConfig
@@ -85,7 +86,7 @@ def bench_command(
     """
     from kerneldojo.report import MetricsConfig
 
-    problems = _problems(suite, size, device, subset, ids or [])
+    problems = _problems(suite, size or problem_size(device, is_here=url is None), subset, ids or [])
     with own_standard_output() as output:
         play = _play_config(
             language=language,
@@ -213,14 +214,13 @@ def _drop_unfinished_line(path: Path) -> None:
 
 
 def _problems(
-    suite: list[str], size: Literal["small", "full"] | None, device: str, subset: str | None, ids: Sequence[str]
+    suite: list[str], size: Literal["small", "full"], subset: str | None, ids: Sequence[str]
 ) -> list[Problem]:
     from kerneldojo.problems.source import ProblemError
     from kerneldojo.problems.suite import load_suite
 
-    chosen = size or ("small" if device == "cpu" or device.startswith("model:") else "full")
     try:
-        return select(load_suite(suite, chosen), subset, ids)
+        return select(load_suite(suite, size), subset, ids)
     except ProblemError as error:
         raise BadUsage(str(error)) from error
 

@@ -11,6 +11,7 @@ import typer
 from kerneldojo.cli.arguments import BadUsage, Device
 from kerneldojo.cli.judges import open_executor
 from kerneldojo.cli.streams import say
+from kerneldojo.devices import problem_size
 
 
 def collect_command(
@@ -53,9 +54,8 @@ def collect_command(
     play = PlayConfig(
         device=device, style=style, num_turns=turns, protocol=protocol, max_answer_tokens=max_tokens, ask_plan=True
     )
-    small = size or ("small" if device == "cpu" or device.startswith("model:") else "full")
     try:
-        problems = load_suite(suite, small)
+        problems = load_suite(suite, size or problem_size(device, is_here=service is None))
         executor = open_executor(service, token_file, [device], slots, cache)
         try:
             asked = open_policy(policy)

@@ -16,6 +16,7 @@ from kerneldojo.cli.arguments import AsJson, BadUsage, device_name, seconds
 from kerneldojo.cli.judges import open_executor
 from kerneldojo.cli.streams import console_for, own_standard_output, print_json, say
 from kerneldojo.cli.text import one_line
+from kerneldojo.devices import problem_size
 
 if TYPE_CHECKING:
     from kerneldojo.evaluate import Item, Settings, Summary
@@ -95,7 +96,7 @@ def evaluate_command(
     from kerneldojo.rollout.journal import RunError
 
     devices = _device_names(device)
-    named = _problems(suite or [], size, devices[0])
+    named = _problems(suite or [], size or problem_size(devices[0], is_here=url is None))
     with own_standard_output() as output:
         items = _read(path, named, language, skip_bad=skip_bad)
         options: dict[str, Any] = {"protocol": protocol, "baseline": baseline, "precision": precision}
@@ -201,12 +202,11 @@ def _read(
     return items
 
 
-def _problems(suite: list[str], size: Literal["small", "full"] | None, device: str) -> list[Problem]:
+def _problems(suite: list[str], size: Literal["small", "full"]) -> list[Problem]:
     from kerneldojo.problems import ProblemError, load_suite
 
-    chosen = size or ("small" if device == "cpu" or device.startswith("model:") else "full")
     try:
-        return load_suite(suite, chosen)
+        return load_suite(suite, size)
     except ProblemError as error:
         raise BadUsage(str(error)) from error
 

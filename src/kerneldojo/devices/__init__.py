@@ -58,6 +58,20 @@ def parse(name: str) -> Device:
     raise DeviceError(f"unknown device {name[:80]!r}: say auto, cpu, cuda:N or model:GPU (as in model:h100)")
 
 
+def problem_size(name: str, *, is_here: bool = True) -> Literal["small", "full"]:
+    """The size of katas and graphs that suits a device: small where kernels are interpreted.
+
+    Args:
+        name: as for `parse`.
+        is_here: whether this machine judges. What `auto` means at a service elsewhere is not known: a GPU is assumed.
+
+    Raises:
+        DeviceError: see `parse`; only `auto` is looked at so closely.
+    """
+    kind = parse(name).kind if name == "auto" and is_here else name.partition(":")[0]
+    return "small" if kind in ("cpu", "model") else "full"
+
+
 def num_cuda_devices() -> int:
     """How many CUDA devices PyTorch sees, without creating a context."""
     import torch

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from kerneldojo.client import ClientExecutor
+from kerneldojo.devices import problem_size
 from kerneldojo.episodes import PlayConfig, episode_name, first_episode, job_for, next_messages, with_turn
 from kerneldojo.integrations.credit import Credit, best_turn_figures, episode_reward
 from kerneldojo.pool import open_pool
@@ -81,8 +82,8 @@ class KernelTaskset(vf.Taskset[KernelTask, KernelConfig]):
             ProblemError: there is no such suite.
         """
         config = self.config
-        is_small = config.play.device == "cpu" or config.play.device.startswith("model:")
-        for problem in load_suite(config.suites, config.size or ("small" if is_small else "full")):
+        size = config.size or problem_size(config.play.device, is_here=config.url is None)
+        for problem in load_suite(config.suites, size):
             prompt = next_messages(first_episode(problem, config.play))[0].content
             name = episode_name(problem)
             yield KernelTask(KernelData(id=name, name=name, prompt=prompt, problem=problem), config.task)
