@@ -21,7 +21,9 @@ demo: $(STAMP) ## Judge sample kernels, play a benchmark, then train a small pol
 	$(BIN)/dojo learn --fresh --out runs-out/learn
 
 test: $(STAMP) ## Run all tests that this machine can run (ARGS="-k panel" for some)
-	@$(BIN)/python -m pytest $(ARGS)
+	@at_once=2
+	if nvidia-smi -L >/dev/null 2>&1; then at_once=0; fi # what is timed on a GPU has to have it alone
+	$(BIN)/python -m pytest --numprocesses $$at_once --dist loadfile $(ARGS)
 
 lint: $(STAMP) ## Check style and types
 	@$(BIN)/ruff check .

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import kerneldojo
+from kerneldojo.schema.parsing import parse_python
 
 ROOMS = (
     *("schema", "problems", "languages", "devices", "contestant", "judging", "pool", "service", "client"),
@@ -20,7 +21,7 @@ ROOT = Path(kerneldojo.__file__).parent
 
 def imported_rooms(path: Path) -> Iterator[str]:
     """Rooms that a module imports anywhere in it, lazily too; for a type checker's eyes alone does not count."""
-    tree = ast.parse(path.read_text())
+    tree = parse_python(path.read_text())
     hidden = {
         id(inner)
         for node in ast.walk(tree)

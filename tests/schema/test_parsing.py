@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -28,3 +29,27 @@ def test_threads_do_not_disturb_each_other() -> None:
 def test_what_is_not_python_is_refused_as_ever() -> None:
     with pytest.raises(SyntaxError):
         parse_python("def f(:")
+
+
+@pytest.mark.parametrize("moment", [1, 2, 3, 10, 40])
+def test_a_finaliser_that_parses_in_the_middle_is_no_fault_of_the_source(moment: int) -> None:
+    """Python 3.11 then says `AST constructor recursion depth mismatch`, at some of these moments."""
+    source = "\n".join(f"x{i} = [{i}, ({i}, {{{i}: f({i})}})]" for i in range(200))
+    num_collections = 0
+
+    def intrude(phase: str, _: dict[str, int]) -> None:
+        nonlocal num_collections
+        num_collections += phase == "start"
+        if phase == "start" and num_collections == moment:
+            ast.parse("y = 1")
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(intrude)
+    gc.set_threshold(50)
+    try:
+        tree = parse_python(source)
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(intrude)
+    assert num_collections >= moment
+    assert len(tree.body) == 200

@@ -105,8 +105,9 @@ class _Search:
                 if not under_way:
                     return
                 done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
+                faults = [task.exception() for task in done]  # Asked of all: what nobody asks for is logged as lost.
+                for fault in filter(None, faults):
+                    raise fault
         finally:
             for task in under_way:
                 task.cancel()
