@@ -1,9 +1,9 @@
 """Parsing Python, one thread at a time.
 
-Python 3.11 keeps the nesting depth of the tree that it builds in one place for everybody: two threads that parse at once
-miscount each other, and so does a finaliser that parses in the middle of it (a traceback that is formatted does, where a
-garbage collection happens to log one). The loser gets a `SystemError` for good source. So everything that may run beside
-another thread parses here.
+Python 3.11 keeps the nesting depth of the tree that it builds in one place for everybody: two threads that parse at
+once miscount each other, and so does a finaliser that parses in the middle of it (a traceback that is formatted does,
+where a garbage collection happens to log one). The loser gets a `SystemError` for good source. So everything that may
+run beside another thread parses here.
 """
 
 from __future__ import annotations
