@@ -77,13 +77,27 @@ def extract(
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     # A fence behind a closing tag is one too: models often leave the line break out.
     if "</" in text or plan_close in text:
-        closing = rf"({THOUGHT.pattern}|{re.escape(plan_close)})[ \t]*(?=```|~~~)"
-        text = re.sub(closing, r"\1\n", text, flags=re.IGNORECASE)
+        text = _closing(plan_close).sub(r"\1\n", text)
     reader = _Reader(_after_thoughts(text), plan_open, plan_close)
     reader.read()
     prose = "".join(reader.prose).strip()
     code = _choose(reader.blocks, entry_point) or _unfenced(reader.blocks, prose, entry_point)
     return Extraction(code=code, plan="\n".join(reader.plans).strip(), prose=prose, blocks=tuple(reader.blocks))
+
+
+@lru_cache(maxsize=16)
+def _closing(plan_close: str) -> re.Pattern[str]:
+    return re.compile(rf"({THOUGHT.pattern}|{re.escape(plan_close)})[ \t]*(?=```|~~~)", re.IGNORECASE)
+
+
+@lru_cache(maxsize=16)
+def _passages(plan_open: str) -> re.Pattern[str]:
+    return re.compile(f"{THINKING.pattern}|(?P<plan>{re.escape(plan_open)})", re.IGNORECASE)
+
+
+@lru_cache(maxsize=16)
+def _definition(entry_point: str) -> re.Pattern[str]:
+    return re.compile(rf"^(?:class\s+{re.escape(entry_point)}\b|{re.escape(entry_point)}\s*=)", re.MULTILINE)
 
 
 def _after_thoughts(text: str) -> str:
@@ -106,7 +120,7 @@ class _Reader:
         self.next_mark = 0
 
     def read(self) -> None:
-        passages = re.compile(f"{THINKING.pattern}|(?P<plan>{re.escape(self.plan_open)})", re.IGNORECASE)
+        passages = _passages(self.plan_open)
         passage = passages.search(self.text)
         at = 0
         while at < len(self.text):
@@ -199,7 +213,7 @@ class _Quotes:
 
 
 def _choose(blocks: list[Block], entry_point: str) -> str | None:
-    definition = re.compile(rf"^(?:class\s+{re.escape(entry_point)}\b|{re.escape(entry_point)}\s*=)", re.MULTILINE)
+    definition = _definition(entry_point)
     defining = [block for block in blocks if definition.search(block.code)]
     for closed in (True, False):
         for block in reversed(defining):

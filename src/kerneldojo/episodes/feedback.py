@@ -144,10 +144,14 @@ def _time(milliseconds: float) -> str:
 
 
 def _one_line(text: str, limit: int) -> str:
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " for c in text)
+    line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
 def _cut(text: str, limit: int) -> str:
-    text = "".join(c if c.isprintable() or c == "\n" else " " for c in text.strip())
+    text = text.strip()
+    if not text.replace("\n", "").isprintable():
+        text = "".join(c if c.isprintable() or c == "\n" else " " for c in text)
     return text if len(text) <= limit else f"{text[: limit // 2]}\n[...]\n{text[-(limit // 2) :]}"

@@ -65,9 +65,12 @@ def request(config: PlayConfig) -> str:
 
 def described_gpu(config: PlayConfig) -> GPU | None:
     """The GPU whose figures the prompt gives; None where neither the configuration nor its device names one."""
-    if config.gpu:
-        return gpu(config.gpu)
-    kind, _, name = config.device.partition(":")
+    return gpu(config.gpu) if config.gpu else _modelled(config.device)
+
+
+@lru_cache
+def _modelled(device: str) -> GPU | None:
+    kind, _, name = device.partition(":")
     return GPUS.get("".join(c for c in name.lower() if c.isalnum())) if kind == "model" else None
 
 
