@@ -1,0 +1,119 @@
+"""Pictures: learning curves with bands, forests of differences, bars; each as PNG and as SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from proof.bootstrap import Difference, Floats, band
+
+INK, MUTED, ACCENT, GREY = "#1b1f24", "#6b7280", "#2563eb", "#9ca3af"
+COLOURS = ("#2563eb", "#d97706", "#059669", "#b91c1c", "#7c3aed", "#0891b2")
+DPI = 150
+
+
+def is_possible() -> bool:
+    """Whether there is a library to draw with."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def forest(path: Path, rows: Sequence[tuple[str, Difference]], *, title: str, unit: str, factor: float = 100.0) -> None:
+    """Differences with their intervals one above the other, the seeds as dots; filled where 0 is outside."""
+    figure, axes = _new(8.6, 0.9 + 0.42 * len(rows))
+    for place, (_, one) in enumerate(reversed(rows)):
+        colour = ACCENT if one.excludes_zero else GREY
+        seeds, below = [factor * x for x in one.by_seed], [place - 0.24] * len(one.by_seed)
+        axes.scatter(seeds, below, s=11, color=MUTED, alpha=0.6, lw=0)
+        if math.isfinite(one.low):
+            axes.plot([factor * one.low, factor * one.high], [place, place], color=colour, lw=2.2)
+        axes.scatter([factor * one.value], [place], s=44, color=colour, zorder=3)
+    axes.axvline(0, color=INK, lw=0.8)
+    axes.set_yticks(range(len(rows)), [name for name, _ in reversed(rows)])
+    axes.set_ylim(-0.7, len(rows) - 0.3)
+    axes.set_xlabel(unit)
+    axes.grid(axis="x", color="#e5e7eb", lw=0.7)
+    _save(figure, axes, path, title)
+
+
+def curves(
+    path: Path,
+    arms: Mapping[str, tuple[Sequence[float], Floats]],
+    *,
+    title: str,
+    ylabel: str,
+    xlabel: str = "step of RL",
+    percent: bool = True,
+) -> None:
+    """Means over seeds with 95 % bands. `arms`: name to (points, (seeds, points) values)."""
+    figure, axes = _new(7.6, 4.2)
+    for number, (name, (points, values)) in enumerate(arms.items()):
+        factor = 100.0 if percent else 1.0
+        mean, low, high = (factor * part for part in band(values))
+        colour = COLOURS[number % len(COLOURS)]
+        axes.plot(points, mean, color=colour, lw=1.8, label=name, marker="o" if len(points) < 12 else None, ms=3.5)
+        axes.fill_between(points, low, high, color=colour, alpha=0.14, lw=0)
+    axes.set_xlabel(xlabel)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_ylabel(ylabel)
+    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]) if axes.get_ylim()[0] < 0 and not percent else 0)
+    axes.grid(color="#e5e7eb", lw=0.7)
+    axes.legend(frameon=False, fontsize=9)
+    _save(figure, axes, path, title)
+
+
+def bars(
+    path: Path, groups: Mapping[str, Mapping[str, tuple[float, float, float]]], *, title: str, ylabel: str
+) -> None:
+    """Bars side by side: group to name to (value, low, high), as shares."""
+    figure, axes = _new(1.8 + 1.5 * len(groups), 4.0)
+    names = list(dict.fromkeys(name for group in groups.values() for name in group))
+    width = 0.8 / max(1, len(names))
+    for number, name in enumerate(names):
+        for place, group in enumerate(groups.values()):
+            if name not in group:
+                continue
+            value, low, high = (100 * part for part in group[name])
+            x = place + (number - (len(names) - 1) / 2) * width
+            label = name if place == 0 else None
+            axes.bar([x], [value], 0.92 * width, color=COLOURS[number % len(COLOURS)], label=label)
+            if math.isfinite(low) and math.isfinite(high):
+                axes.plot([x, x], [low, high], color=INK, lw=1.2)
+    axes.set_xticks(np.arange(len(groups)), list(groups))
+    axes.set_ylabel(ylabel)
+    axes.set_ylim(bottom=0)
+    axes.grid(axis="y", color="#e5e7eb", lw=0.7)
+    axes.legend(frameon=False, fontsize=9)
+    _save(figure, axes, path, title)
+
+
+def _new(width: float, height: float) -> tuple[Any, Any]:
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    pyplot.rcParams["svg.hashsalt"] = "kerneldojo"  # equal figures are equal files
+    figure, axes = pyplot.subplots(figsize=(width, height))
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _save(figure: Any, axes: Any, path: Path, title: str) -> None:
+    from matplotlib import pyplot
+
+    axes.set_title(title, loc="left", fontsize=11, color=INK)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path.with_suffix(".png"), dpi=DPI)
+    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+    pyplot.close(figure)
