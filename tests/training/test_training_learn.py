@@ -11,10 +11,10 @@ import toy_world
 from rich.console import Console
 
 from kerneldojo.cli.arguments import BadUsage
-from kerneldojo.cli.learn_demo import learn
+from kerneldojo.cli.learn import learn
 from kerneldojo.cli.learn_panel import learn_panel
-from kerneldojo.cli.learn_setup import LearnConfig, rl_config, sft_config
 from kerneldojo.cli.train import rl_command, sft_command
+from kerneldojo.learning.settings import LearnConfig, rl_config, sft_config
 from kerneldojo.schema import Episode
 from kerneldojo.training.config import RLConfig, SFTConfig
 from kerneldojo.training.settings import load_config
@@ -33,7 +33,7 @@ SMALL = LearnConfig(
 
 
 def test_the_recipes_are_what_learn_does() -> None:
-    folder = Path("runs/laptop")
+    folder = Path("runs-out/laptop")
     assert load_config(SFTConfig, RECIPES / "laptop-sft.toml") == sft_config(folder, LearnConfig())
     assert load_config(RLConfig, RECIPES / "laptop-rl.toml") == rl_config(folder, LearnConfig())
 

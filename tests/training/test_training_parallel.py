@@ -49,6 +49,8 @@ outcome = train_rl(config, TextJudge() if ranks.is_first else NoJudge(), ranks, 
 longer = config.model_copy(update={{"steps": 3}})
 judge = TextJudge() if ranks.is_first else NoJudge()
 resumed = train_rl(longer, judge, ranks, resume=True, show=False)
+ahead = config.model_copy(update={{"output": config.output.parent / "ahead", "staleness": 1, "steps": 3}})
+train_rl(ahead, TextJudge() if ranks.is_first else NoJudge(), ranks, show=False)
 if ranks.is_first:
     told = dict(batches=len(batches), loss=loss, norm=norm, second=second, grads=grads, after=after)
     told |= dict(log_probs=scores.log_probs.tolist(), steps=resumed.steps, reason=outcome.reason)
@@ -80,8 +82,9 @@ def run(num_ranks: int, folder: Path, model: Path) -> dict:
         for process in processes:
             process.kill()
     found = json.loads((folder / "out.json").read_text())
-    lines = (folder / "rl" / "metrics.jsonl").read_text().splitlines()
-    found["journal"] = [json.loads(line) for line in lines]
+    for name, place in (("journal", "rl"), ("ahead", "ahead")):
+        lines = (folder / place / "metrics.jsonl").read_text().splitlines()
+        found[name] = [json.loads(line) for line in lines]
     return found
 
 
@@ -105,3 +108,10 @@ def test_two_are_as_one(tmp_path: Path, imitator: Path) -> None:
     for first, second in list(zip(alone["journal"], both["journal"], strict=True))[:2]:  # later ones sample other words
         for name in ("reward", "loss", "grad_norm", "entropy"):
             assert (second.get(name) or 0.0) == pytest.approx(first.get(name) or 0.0, rel=2e-3, abs=1e-4), name
+    # Two steps at once: the second one was written, and is corrected for, alike (with weights of before any update).
+    first, second = ([one for one in run["ahead"] if "reward" in one] for run in (alone, both))
+    assert [one["step"] for one in first] == [one["step"] for one in second] == [1, 2, 3]
+    for name in ("reward", "loss", "entropy"):
+        assert second[1][name] == pytest.approx(first[1][name], rel=0.05, abs=5e-3), name
+    assert second[1]["staleness"] == pytest.approx(first[1]["staleness"], rel=0.2, abs=2e-3)
+    assert first[1]["staleness"]["samples"] == 1.0 and first[1]["staleness"]["kl"] > 0

@@ -97,13 +97,13 @@ def test_the_panel_shows_what_happened() -> None:
     display = Display("rl", "0.9 M parameters", 20, enabled=False)
     for step in range(1, 30):
         numbers = {"reward": step / 10, "correct": 0.5, "fast_1.2": step / 40, "exploits": 0.01, "answer_tokens": 35.0}
-        seconds = {"generate": 1.0, "judge": 2.0, "score": 0.5, "update": 0.5}
+        seconds = {"generate": 1.0, "wait": 2.0, "score": 0.5, "update": 0.5, "judge_busy": 0.875}
         display.show_rl({"step": step, **numbers, "kl": 0.001, "entropy": 1.0, "seconds": seconds}, step / 29)
     results = {"correct": 0.6, "fast_1": 0.5, "fast_1.2": 0.4, "exploits": 0.0, "num_samples": 64}
     display.show_evaluation(29, results)
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(display.picture())
     text = console.export_text()
-    for words in ("fast@1.2", "72.5%", "exploits", "judge 2.0 s", "held out after step 29", "▁", "█"):
+    for words in ("fast@1.2", "72.5%", "exploits", "wait 2.0 s", "judges 88% busy", "held out after step 29", "▁", "█"):
         assert words in text
     assert len(curve(display.history["reward"])) == 29

@@ -10,6 +10,8 @@ Read `rl` first: it is the loop. What it stands on, each a file:
 | `optimizing`, `learner` | Muon and AdamW; gradients, steps, weights |
 | `parallel` | several GPUs (FSDP2) |
 | `playing`, `verdicts`, `steps` | episodes in lockstep; verdicts once each; columns for the algorithms |
+| `updates`, `ahead` | from samples to a change of the weights; two steps on their way at once |
+| `metering` | how busy the judges are |
 | `checkpoints`, `journal`, `runs`, `stopping` | killed at any moment, going on as if not |
 | `display` | what a person sees |
 """

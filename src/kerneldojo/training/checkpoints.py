@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 
+from kerneldojo.files import sync
+
 
 class CheckpointError(RuntimeError):
     """A checkpoint could not be written or read; one line says why. Older ones are untouched."""
@@ -63,9 +65,9 @@ class Checkpoints:
             save_model(partial / "model")
             torch.save(state, partial / "state.pt")
             for path in [*partial.rglob("*"), partial]:
-                _force_to_disk(path)
+                sync(path)
             partial.rename(final)
-            _force_to_disk(self.folder)
+            sync(self.folder)
         except (OSError, RuntimeError) as error:  # torch and safetensors report a full disk as RuntimeError
             shutil.rmtree(partial, ignore_errors=True)
             reason = getattr(error, "strerror", None) or " ".join(str(error).split())
@@ -106,11 +108,3 @@ def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
     torch.set_rng_state(state["cpu"])
     if device.type == "cuda" and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)
-
-
-def _force_to_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

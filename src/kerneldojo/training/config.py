@@ -135,6 +135,9 @@ class RLConfig(Frozen):
     """From rewards to a loss."""
     filter_groups: bool = False
     """Leave out (prompt, turn) groups whose members all have the same return, also from the loss's denominator."""
+    drop_turns: float = Field(default=0.0, ge=0, lt=1)
+    """For experiments: before it is learned from, a trajectory is cut with this probability before each turn, the first
+    included, so that groups are uneven as where contexts overflow. Which are cut follows from seed and names alone."""
     optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-6, betas=(0.9, 0.999))
     """How weights are changed."""
     packing: PackingConfig = PackingConfig()
@@ -147,6 +150,12 @@ class RLConfig(Frozen):
     """Episodes a problem."""
     updates_per_step: int = Field(default=1, gt=0)
     """Changes of the weights a step, each from its part of the prompts; Kevin makes 2."""
+    staleness: Literal[0, 1] = 0
+    """Steps by which the weights that write an answer may lag behind those that learn from it. 0: play, then learn. 1:
+    the next step is begun while the judges are busy with this one, so that neither waits for the other; importance
+    weights make up for it (`algorithms/staleness.py`)."""
+    max_stale_weight: float = Field(default=2.0, ge=1)
+    """Largest importance weight of a token that older weights wrote; larger ones are cut to this."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """The periodic look at other problems."""
     checkpoint_every: int = Field(default=10, gt=0)

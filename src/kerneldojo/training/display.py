@@ -21,7 +21,8 @@ from rich.text import Text
 BLOCKS = "▁▂▃▄▅▆▇█"
 WIDTH = 32
 """Characters of a curve."""
-PHASES = (("generate", "cyan"), ("judge", "yellow"), ("score", "blue"), ("update", "green"), ("evaluate", "magenta"))
+PHASES = (("generate", "cyan"), ("wait", "yellow"), ("score", "blue"), ("update", "green"), ("evaluate", "magenta"))
+"""What the policy's time goes into; `wait` is for verdicts, with nothing else to do."""
 
 
 class Display:
@@ -76,9 +77,11 @@ class Display:
         self._take(record, progress, ("reward", "correct", "fast_1.2", "exploits", "answer_tokens", "kl", "entropy"))
         if self._live is None and self.enabled:
             seconds = ", ".join(f"{name} {record['seconds'].get(name, 0):.1f}" for name, _ in PHASES[:4])
+            busy = judges_busy(record["seconds"])
             print(
                 f"step {record['step']}: reward {record['reward']:.3f}, correct {record['correct']:.1%}, "
                 f"fast@1.2 {record['fast_1.2']:.1%}, exploits {record['exploits']:.1%} ({seconds} s)"
+                + (f", {busy}" if busy else "")
                 + (f", skipped: {record['skipped']}" if record.get("skipped") else ""),
                 file=sys.stderr,
                 flush=True,
@@ -160,8 +163,13 @@ def _last(name: str, values: deque[float]) -> Text:
     return Text(f"{values[-1]:.1%}" if name in SHARES else f"{values[-1]:.4g}", "bold", justify="right")
 
 
+def judges_busy(seconds: Mapping[str, float]) -> str:
+    """How much of the judges' time went into verdicts; empty where that is not known."""
+    return f"judges {seconds['judge_busy']:.0%} busy" if "judge_busy" in seconds else ""
+
+
 def _times(seconds: Mapping[str, float]) -> Text:
-    """Where the last step's time went, as a bar."""
+    """Where the policy's time of the last step went, as a bar; and how busy the judges were."""
     shown = [(name, colour, seconds.get(name, 0.0)) for name, colour in PHASES]
     total = sum(value for _, _, value in shown) or 1.0
     line = Text()
@@ -171,4 +179,5 @@ def _times(seconds: Mapping[str, float]) -> Text:
     for name, colour, value in shown:
         if value:
             line.append(f"{name} {value:.1f} s  ", colour)
+    line.append(judges_busy(seconds), "bold")
     return line

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from kerneldojo.files import write_whole
 from kerneldojo.schema import Frozen
 
 
@@ -100,12 +101,7 @@ def _keep_until(path: Path, step: int) -> None:
     if not path.exists():
         return
     kept = [record for record in read_journal(path) if record.get("step", 0) <= step]
-    partial = path.with_suffix(f".partial-{os.getpid()}")
-    with partial.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(record, allow_nan=False) + "\n" for record in kept)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)
+    write_whole(path, "".join(json.dumps(record, allow_nan=False) + "\n" for record in kept).encode())
 
 
 def _scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -20,6 +21,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 T = TypeVar("T")
+
+LONGEST_SILENCE = timedelta(hours=2)
+"""How long ranks wait for one another. The first one waits for verdicts, perhaps of a service that is away, while the
+others wait for it: NCCL's own ten minutes would end the run then. A rank that dies is torchrun's business."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,8 @@ def start_ranks(device: str = "auto") -> Ranks:
         chosen = torch.device(device if device.startswith("cuda:") else f"cuda:{local}")
         torch.cuda.set_device(chosen)
     if count > 1 and not dist.is_initialized():
-        dist.init_process_group("nccl" if use_cuda else "gloo", device_id=chosen if use_cuda else None)
+        backend = "nccl" if use_cuda else "gloo"
+        dist.init_process_group(backend, timeout=LONGEST_SILENCE, device_id=chosen if use_cuda else None)
     return Ranks(rank, count, chosen)
 
 

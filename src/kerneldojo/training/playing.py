@@ -2,6 +2,9 @@
 
     prompts of all live episodes -> sampler -> answers -> judge (each as soon as it is written) -> feedback -> next turn
 
+A play stands still between two halves of a turn: answers are *written*, and being judged, or *settled*, and part of
+their episodes. So two plays can be on their way in one thread, one being judged while the other is written (`ahead`).
+
 Everything is determined by names and seeds: episodes are ordered by id, and each answer's seed follows from the run's
 seed, the step, the episode and the turn. Whoever stops in the middle (Ctrl-C) loses nothing but the time: no weight has
 changed yet.
@@ -12,15 +15,17 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
 
 from kerneldojo.episodes import PlayConfig, answer_seed, first_episode, job_for, prompt, with_turn
 from kerneldojo.episodes import episode_name as name_of
 from kerneldojo.policies.sampler import Row, Sampled, Sampler
 from kerneldojo.schema import Answer, Episode, Evaluation, Problem, Usage
 from kerneldojo.training.parallel import Ranks
-from kerneldojo.training.verdicts import Verdicts
+from kerneldojo.training.verdicts import Order, Verdicts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -28,15 +33,73 @@ if TYPE_CHECKING:
 
 @dataclass
 class Played:
-    """The episodes of a step, by id, and where the time went."""
+    """The episodes of a step, by id, as far as they have been played."""
 
     episodes: list[Episode]
-    generate_s: float = 0.0
-    judge_s: float = 0.0
-    """Seconds of waiting for verdicts after the last answer of a turn was written."""
+    config: PlayConfig
+    temperature: float
+    written: dict[int, Answer] = field(default_factory=dict[int, Answer])
+    """Answers that are not settled yet, by the place of their episode."""
+    orders: dict[int, Order] = field(default_factory=dict[int, Order])
+    """What is being judged of these; on the first rank."""
+    scores: dict[tuple[int, int], Tensor] = field(default_factory=dict[tuple[int, int], Tensor])
+    """By place and turn: the trainer's log-probabilities under the weights that sampled, where those have changed
+    by the time the answer is learned from."""
     num_asked: int = 0
+    """Verdicts asked for."""
     num_judged: int = 0
-    num_faults: int = 0
+    """Of these, orders that were placed, the others having been equal to one before."""
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether anything was written."""
+        return bool(self.written) or any(episode.turns for episode in self.episodes)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all episodes have ended."""
+        return not self.written and all(episode.finish for episode in self.episodes)
+
+    def answers(self) -> dict[tuple[int, int], Answer]:
+        """Everything that was written, by place and turn, in this order."""
+        found = {
+            (place, turn.index): turn.answer for place, episode in enumerate(self.episodes) for turn in episode.turns
+        }
+        found |= {(place, len(self.episodes[place].turns)): answer for place, answer in self.written.items()}
+        return dict(sorted(found.items()))
+
+    def copy(self) -> Played:
+        """The same moment, to go on from without changing this one."""
+        return replace(
+            self,
+            episodes=list(self.episodes),
+            written=dict(self.written),
+            orders=dict(self.orders),
+            scores=dict(self.scores),
+        )
+
+    def packed(self) -> dict[str, Any]:
+        """Plain values for a checkpoint: what is being judged will be ordered again."""
+        return {
+            "episodes": [episode.model_dump_json(round_trip=True) for episode in self.episodes],
+            "written": {place: answer.model_dump_json(round_trip=True) for place, answer in self.written.items()},
+            "scores": dict(self.scores),
+            "num_asked": self.num_asked,
+            "num_judged": self.num_judged,
+        }
+
+    @classmethod
+    def unpacked(cls, values: dict[str, Any], config: PlayConfig, temperature: float) -> Played:
+        """What `packed` gave, without orders (`Player.order_again`)."""
+        return cls(
+            [Episode.model_validate_json(text) for text in values["episodes"]],
+            config,
+            temperature,
+            written={place: Answer.model_validate_json(text) for place, text in values["written"].items()},
+            scores=values["scores"],
+            num_asked=values["num_asked"],
+            num_judged=values["num_judged"],
+        )
 
 
 @dataclass
@@ -51,8 +114,10 @@ class Player:
     """Called now and then; may raise to end the play."""
     version: int = 0
     """Updates that the sampled policy has seen."""
+    seconds: dict[str, float] = field(default_factory=lambda: {"generate": 0.0, "wait": 0.0})
+    """Spent so far, over all plays: writing answers, and waiting for verdicts with nothing else to do."""
 
-    def play(
+    def begin(
         self,
         problems: Sequence[Problem],
         config: PlayConfig,
@@ -62,7 +127,7 @@ class Player:
         seed: int,
         label: str,
     ) -> Played:
-        """Play `samples` episodes for each problem to their end. `label` is the beginning of their ids."""
+        """`samples` episodes for each problem before their first turn. `label` is the beginning of their ids."""
         episodes = [
             first_episode(
                 problem,
@@ -76,71 +141,88 @@ class Player:
             for place, problem in enumerate(problems)
             for sample in range(samples)
         ]
-        played = Played(sorted(episodes, key=lambda episode: episode.id))
-        before = (self.verdicts.num_asked, self.verdicts.num_judged, self.verdicts.num_faults)
-        while live := [place for place, episode in enumerate(played.episodes) if not episode.finish]:
-            self._turn(played, live, config, temperature)
-        after = (self.verdicts.num_asked, self.verdicts.num_judged, self.verdicts.num_faults)
-        played.num_asked, played.num_judged, played.num_faults = (b - a for a, b in zip(before, after, strict=True))
-        return played
+        return Played(sorted(episodes, key=lambda episode: episode.id), config, temperature)
 
-    def _turn(self, played: Played, live: list[int], config: PlayConfig, temperature: float) -> None:
-        """One turn of all live episodes."""
+    def finish(self, played: Played) -> None:
+        """Play to the end."""
+        while not played.is_over:
+            self.advance(played)
+
+    def advance(self, played: Played) -> None:
+        """Settle the turn that is being judged, if there is one, and write the next, if there is one."""
+        self.settle(played)
+        self.write(played)
+
+    def write(self, played: Played) -> None:
+        """Write the next answer of every episode that goes on; each is judged from the moment that it is there."""
         start = time.perf_counter()
-        asked = [played.episodes[place] for place in live]
-        mine = self.ranks.share(range(len(asked)))
-        orders: dict[int, str] = {}
+        episodes = played.episodes
+        live = [place for place, episode in enumerate(episodes) if not episode.finish]
+        if not live:
+            return
 
-        def ready(index: int, answer: Answer) -> None:
+        def ready(place: int, answer: Answer) -> None:
             if self.ranks.count == 1:  # judged while the others are still being written
-                self._order(asked[index], answer, index, orders)
+                self._order(played, place, answer)
 
-        written = self._answers([(index, asked[index]) for index in mine], config, temperature, ready)
-        answers: dict[int, Answer] = {}
-        for part in self.ranks.gather({index: answer.model_dump_json() for index, answer in written.items()}):
-            answers.update({index: Answer.model_validate_json(text) for index, text in part.items()})
-        middle = time.perf_counter()
+        mine = self.ranks.share(live)
+        written = self._answers([(place, episodes[place]) for place in mine], played, ready)
+        for part in self.ranks.gather({place: answer.model_dump_json() for place, answer in written.items()}):
+            played.written.update({place: Answer.model_validate_json(text) for place, text in part.items()})
+        self.seconds["generate"] += time.perf_counter() - start
         if self.ranks.is_first and self.ranks.count > 1:
-            for index, episode in enumerate(asked):
-                self._order(episode, answers[index], index, orders)
-        verdicts = self._verdicts(orders)
-        for index, place in enumerate(live):
-            episode, answer = asked[index], answers[index]
-            played.episodes[place] = with_turn(episode, answer, verdicts.get(index), self.tokenizer)
-        played.generate_s += middle - start
-        played.judge_s += time.perf_counter() - middle
+            for place in live:
+                self._order(played, place, played.written[place])
 
-    def _order(self, episode: Episode, answer: Answer, index: int, orders: dict[int, str]) -> None:
-        job = job_for(episode, answer)
+    def settle(self, played: Played) -> None:
+        """Wait for the verdicts on what was written, and make it part of the episodes."""
+        if not played.written:
+            return
+        start = time.perf_counter()
+        verdicts = self._verdicts(played.orders)
+        for place, answer in played.written.items():
+            played.episodes[place] = with_turn(played.episodes[place], answer, verdicts.get(place), self.tokenizer)
+        played.written, played.orders = {}, {}
+        self.seconds["wait"] += time.perf_counter() - start
+
+    def order_again(self, played: Played) -> None:
+        """Have judged again what a process that is gone had ordered; the play's own counts know of it already."""
+        if self.ranks.is_first:
+            asked, judged = played.num_asked, played.num_judged
+            for place, answer in played.written.items():
+                self._order(played, place, answer)
+            played.num_asked, played.num_judged = asked, judged
+
+    def _order(self, played: Played, place: int, answer: Answer) -> None:
+        job = job_for(played.episodes[place], answer)
         if job is not None:
-            orders[index] = self.verdicts.order(job)
+            before = self.verdicts.num_judged
+            played.orders[place] = self.verdicts.order(job)
+            played.num_asked += 1
+            played.num_judged += self.verdicts.num_judged - before
 
-    def _verdicts(self, orders: dict[int, str]) -> dict[int, Evaluation]:
-        """Verdict by index; the first rank waits for them, and tells the others."""
+    def _verdicts(self, orders: dict[int, Order]) -> dict[int, Evaluation]:
+        """Verdict by place; the first rank waits for them, and tells the others."""
         texts: dict[int, str] = {}
         if self.ranks.is_first:
-            found = self.verdicts.wait(orders.values())
-            results = {index: found[one] for index, one in orders.items()}
+            self.verdicts.wait(orders.values())
+            results = {place: one.verdict for place, one in orders.items() if one.verdict is not None}
             if self.ranks.count == 1:
                 return results
-            texts = {index: one.model_dump_json(round_trip=True) for index, one in results.items()}
+            texts = {place: one.model_dump_json(round_trip=True) for place, one in results.items()}
         texts = self.ranks.from_first(texts)
-        return {index: Evaluation.model_validate_json(text) for index, text in texts.items()}
+        return {place: Evaluation.model_validate_json(text) for place, text in texts.items()}
 
     def _answers(
-        self,
-        asked: list[tuple[int, Episode]],
-        config: PlayConfig,
-        temperature: float,
-        ready: Callable[[int, Answer], None],
+        self, asked: list[tuple[int, Episode]], played: Played, ready: Callable[[int, Answer], None]
     ) -> dict[int, Answer]:
         """An answer to each episode's next prompt; `ready` hears of each as it ends."""
         rows: list[Row] = []
-        for index, episode in asked:
+        limit, temperature = played.config.max_answer_tokens, played.temperature
+        for place, episode in asked:
             _, ids = prompt(episode, self.tokenizer)
             assert ids is not None
-            limit = config.max_answer_tokens
-            rows.append(self.sampler.row(ids, limit, temperature=temperature, seed=answer_seed(episode), tag=index))
+            rows.append(self.sampler.row(ids, limit, temperature=temperature, seed=answer_seed(episode), tag=place))
         # Longest first keeps the batch full to the end; equal prompts side by side are read once.
         waiting = deque(sorted(rows, key=lambda row: (-len(row.prompt) - row.max_tokens, row.prompt)))
         answers: dict[int, Answer] = {}

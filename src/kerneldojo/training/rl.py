@@ -1,44 +1,42 @@
 """RL: play, judge, compare, learn; the loop of the three papers, to be read from top to bottom.
 
     problems of the step -> episodes, turn by turn (`playing`) -> rewards by the judge
-      -> log-probabilities before the update -> advantages, PRS, MRS (`algorithms.prepare`)
-      -> the clipped loss, packed -> one step of the optimiser -> journal, evaluation, checkpoint
+      -> advantages, rejections, a change of the weights (`updates`) -> journal, evaluation, checkpoint
 
-What a step does depends on the weights, the optimiser and the step's number, on nothing else: problems, seeds of
-answers and draws of PRS all follow from (run seed, step). So a run that was killed goes on from its last checkpoint as
-if it had not been, and its journal has every step once.
+With `staleness = 1` the next step is begun before this one is learned from, so that the judges never wait (`ahead`).
+
+What a step does depends on the weights, the optimiser, the step's number and what was written of it before, on nothing
+else: problems, seeds of answers and draws of PRS all follow from (run seed, step). So a run that was killed goes on
+from its last checkpoint as if it had not been, and its journal has every step once.
 """
 
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from kerneldojo.algorithms import MismatchWarning, Prepared, kl_estimate, policy_loss, prepare
 from kerneldojo.episodes import seed_of
 from kerneldojo.pool import Executor
 from kerneldojo.schema import Episode, Problem
+from kerneldojo.training.ahead import play_beside
 from kerneldojo.training.checkpoints import CheckpointError, Checkpoints
 from kerneldojo.training.config import RLConfig
 from kerneldojo.training.display import Display
-from kerneldojo.training.journal import Journal
+from kerneldojo.training.journal import Journal, read_journal
 from kerneldojo.training.learner import Learner, open_learner
+from kerneldojo.training.metering import JudgeMeter
 from kerneldojo.training.models import num_parameters
-from kerneldojo.training.packing import Batch, make_batches, sample_of_token
 from kerneldojo.training.parallel import Ranks
 from kerneldojo.training.playing import Played, Player
 from kerneldojo.training.runs import Outcome, open_run, point, replace_text
 from kerneldojo.training.settings import ConfigError
-from kerneldojo.training.steps import StepData, by_turn, step_data, summary, taught_samples, without_dull_groups
+from kerneldojo.training.steps import by_turn, step_data, summary, thin
 from kerneldojo.training.stopping import Stopped, StopSwitch
-from kerneldojo.training.tokens import plan_ids
+from kerneldojo.training.updates import Updates
 from kerneldojo.training.verdicts import Verdicts
 
 
@@ -87,12 +85,12 @@ class _Training:
     ) -> None:
         self.config, self.learner, self.ranks = config, learner, learner.ranks
         self.problems, self.held_out, self.checkpoints = problems, held_out, checkpoints
-        self.step, self.num_skipped, self.best = 0, 0, (-1.0, -1)
+        self.step, self.best, self.looked = 0, (-1.0, -1), -1
+        self.begun: Played | None = None
+        """The step after this one, if it was begun already: as it was when the weights last changed."""
         self.stop = StopSwitch()
-        self.plan_marks = plan_ids(learner.tokenizer)
-        if config.learning.hrd is not None and self.plan_marks is None:
-            raise ConfigError("learning.hrd: this tokenizer has no single tokens <plan> and </plan>")
-        self.reference = self._reference()
+        self.meter = JudgeMeter(executor)
+        self.updates = Updates(config, learner)
         assert learner.sampler is not None
         self.player = Player(
             learner.sampler,
@@ -106,27 +104,20 @@ class _Training:
         if self.ranks.count == 1:  # several ranks stop together, between two steps
             self.stop.check()
 
-    def _reference(self) -> Learner | None:
-        """The policy that the KL penalty refers to; None where there is no penalty, or it is under the adapters."""
-        if self.config.learning.kl is None or self.learner.adapter is not None:
-            return None
-        return open_learner(self.config.model, self.config.optimizer, self.ranks)
-
     def run(self, latest: Path | None, *, show: bool) -> Outcome:
         config = self.config
         if latest is not None:
-            counters = self.learner.restore(latest)["counters"]
-            self.step, self.num_skipped = counters["step"], counters["skipped"]
-            self.best = (counters["best_score"], counters["best_step"])
+            self._restore(self.learner.restore(latest))
         journal = None
         if self.ranks.is_first:
             after = self.step if latest is not None else -1
             journal = Journal(config.output, config.log, config.model_dump(mode="json"), after)
+        self._recall_evaluation(journal)
         size = f"{num_parameters(self.learner.model) / 1e6:.1f} M parameters, judged on {config.play.device}"
         try:
-            with Display("rl", size, config.steps, enabled=show) as display, self.stop:
+            with Display("rl", size, config.steps, enabled=show) as display, self.stop, self.meter:
                 try:
-                    reason = self._loop(journal, display, is_new=latest is None)
+                    reason = self._loop(journal, display)
                 except Stopped:  # in the middle of play: nothing has changed since the step before
                     reason = "stopped"
                 return Outcome(self.step, self._save(reason, display))
@@ -134,9 +125,9 @@ class _Training:
             if journal is not None:
                 journal.close()
 
-    def _loop(self, journal: Journal | None, display: Display, *, is_new: bool) -> str:
+    def _loop(self, journal: Journal | None, display: Display) -> str:
         config = self.config
-        if is_new and self._evaluate(journal, display):
+        if self._evaluate(journal, display):
             self._save("", display)  # it may turn out to have been the best
         while self.step < config.steps:
             if self.ranks.from_first(self.stop.wanted):
@@ -145,11 +136,9 @@ class _Training:
             if journal is not None:
                 journal.write(record)
                 display.show_rl(record, self.step / config.steps)
-            is_best = False
-            if self.step % config.evaluation.every == 0 or self.step == config.steps:
-                is_best = self._evaluate(journal, display)
-            if self.num_skipped >= config.max_skipped:
-                return f"loss or gradient was not finite {self.num_skipped} times in a row"
+            is_best = self._evaluate(journal, display)
+            if self.updates.num_skipped >= config.max_skipped:
+                return f"loss or gradient was not finite {self.updates.num_skipped} times in a row"
             if (self.step % config.checkpoint_every == 0 or is_best) and self.step < config.steps:
                 self._save("", display)
         return "finished"
@@ -159,145 +148,80 @@ class _Training:
     def _take_step(self) -> dict[str, Any]:
         """Play, learn, count: the whole of a step. Until the weights change it can be given up without loss."""
         config, start = self.config, time.perf_counter()
-        played = self._play(self._draw_problems(), f"step-{self.step + 1:06d}")
+        spent, num_faults = dict(self.player.seconds), self.player.verdicts.num_faults
+        self.meter.take()
+        played, following, scoring = self._play()
         if config.keep_rollouts and self.ranks.is_first:
             self._write_rollouts(played.episodes)
-        data = step_data(played.episodes, hrd=config.learning.hrd is not None)
-        scored = time.perf_counter()
-        learned, seconds = self._learn(data)
+        data = step_data(thin(played.episodes, config.drop_turns, config.seed), hrd=config.learning.hrd is not None)
+        ready = time.perf_counter()
+        learned, seconds = self.updates.learn(data, self.step, played.scores)
         self.step += 1
-        self.player.version = self.step
+        self.begun = following
         self.player.verdicts.forget_measured()
-        seconds |= {"generate": played.generate_s, "judge": played.judge_s, "prepare": scored - start}
-        seconds["prepare"] -= played.generate_s + played.judge_s
+        playing = {name: value - spent[name] for name, value in self.player.seconds.items()}
+        seconds |= {**playing, "prepare": ready - start - scoring - sum(playing.values())}
+        seconds["score"] = seconds.get("score", 0.0) + scoring
         seconds["step"] = time.perf_counter() - start
+        busy = self.meter.take()
+        if busy is not None:
+            seconds["judge_busy"] = busy
         judging = {"asked": played.num_asked, "judged": played.num_judged}
         record = {"step": self.step, **summary(played.episodes), "turns": by_turn(played.episodes), **learned}
-        return record | {"verdicts": judging, "seconds": seconds, "faults": {"retried": played.num_faults}}
+        retried = self.player.verdicts.num_faults - num_faults
+        return record | {"verdicts": judging, "seconds": seconds, "faults": {"retried": retried}}
 
-    def _draw_problems(self) -> list[Problem]:
-        """The step's problems: a walk through all of them in an order that is shuffled anew each time round."""
+    def _play(self) -> tuple[Played, Played | None, float]:
+        """The step, played; the one after it, if that was begun meanwhile; and seconds of scoring in between."""
+        self._let_sampler_know()
+        played = self._begin(self.step) if self.begun is None else self.begun.copy()
+        if not self.config.staleness:
+            self.player.finish(played)
+            return played, None, 0.0
+        following = self._begin(self.step + 1) if self.step + 1 < self.config.steps else None
+        return played, following, play_beside(played, following, self.player, self.updates)
+
+    def _begin(self, step: int) -> Played:
+        """The episodes of the step after `step` others, before their first turn."""
+        config, label = self.config, f"step-{step + 1:06d}"
+        return self.player.begin(
+            self._draw_problems(step),
+            config.play,
+            samples=config.samples_per_prompt,
+            temperature=config.sampling.temperature,
+            seed=seed_of("step", config.seed, label),
+            label=label,
+        )
+
+    def _draw_problems(self, step: int) -> list[Problem]:
+        """A step's problems: a walk through all of them in an order that is shuffled anew each time round."""
         count, size = self.config.prompts_per_step, len(self.problems)
-        places = range(self.step * count, (self.step + 1) * count)
+        places = range(step * count, (step + 1) * count)
         orders = {
             around: np.random.default_rng([self.config.seed, 2, around]).permutation(size)
             for around in {place // size for place in places}
         }
         return [self.problems[orders[place // size][place % size]] for place in places]
 
-    def _play(self, problems: Sequence[Problem], label: str) -> Played:
+    def _let_sampler_know(self) -> None:
+        """From now on it writes with the weights of now, and says so."""
         self.learner.refresh_sampler()
-        config = self.config
-        seed = seed_of("step", config.seed, label)
-        return self.player.play(
-            problems,
-            config.play,
-            samples=config.samples_per_prompt,
-            temperature=config.sampling.temperature,
-            seed=seed,
-            label=label,
-        )
-
-    def _learn(self, data: StepData) -> tuple[dict[str, Any], dict[str, float]]:
-        """Change the weights by what the step's samples say; numbers for the log, and durations."""
-        config, start = self.config, time.perf_counter()
-        if not data.samples:
-            return {"skipped": "no samples"}, {}
-        batches = self._batches(data, range(len(data.samples)))
-        before = self.learner.score(batches, data.num_tokens, config.sampling.temperature)
-        reference = self._reference_log_probs(batches, data)
-        generator = torch.Generator().manual_seed(seed_of("prs", config.seed, str(self.step)))
-        draws = torch.rand(len(data.samples), generator=generator, dtype=torch.float64)
-        samples = data.columns(before.log_probs, draws, self.plan_marks, config.learning.hrd is not None)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", MismatchWarning)
-            prepared = prepare(samples, config.learning)
-        num_dull = 0
-        if config.filter_groups:
-            prepared, num_dull = without_dull_groups(prepared, samples, config.learning)
-        middle = time.perf_counter()
-        mismatch = (before.log_probs.double() - data.rollout_log_probs.double()).abs()
-        numbers: dict[str, Any] = {
-            "entropy": float(before.entropy.double().mean()),
-            "mismatch": {"mean": float(mismatch.mean()), "max": float(mismatch.max())},
-            "samples": {**vars(prepared.report), "num_dull": num_dull},
-        }
-        if caught:
-            numbers["warning"] = str(caught[-1].message)
-        if reference is not None:
-            numbers["kl_to_reference"] = float(kl_estimate(before.log_probs, reference, "k3").double().mean())
-        numbers |= self._update(data, prepared, reference)
-        return numbers, {"score": middle - start, "update": time.perf_counter() - middle}
-
-    def _update(self, data: StepData, prepared: Prepared, reference: Tensor | None) -> dict[str, Any]:
-        """One or more changes of the weights, each from its part of the prompts."""
-        config = self.config
-        taught = taught_samples(prepared, sample_of_token(data.samples))
-        if prepared.skip_reason or not taught:
-            return {"skipped": prepared.skip_reason or "all advantages are zero"}
-        totals = {"tokens": 0, "clipped": 0, "dual_clipped": 0, "kl": 0.0}
-
-        def loss(batch: Batch, log_probs: Tensor) -> Tensor:
-            tokens = batch.tokens.cpu()
-            anchor = None if reference is None else reference[tokens]
-            part = policy_loss(prepared, log_probs.cpu(), tokens, anchor)
-            totals["tokens"] += part.num_tokens
-            totals["clipped"] += part.num_clipped
-            totals["dual_clipped"] += part.num_dual_clipped
-            totals["kl"] += part.sum_kl
-            return part.loss * config.updates_per_step
-
-        losses: list[float] = []
-        taken: tuple[float, float] | None = None
-        for number in range(config.updates_per_step):
-            prompts = data.turns.prompt.tolist()
-            part = [one for one in taught if prompts[one] % config.updates_per_step == number]
-            if not part:
-                continue
-            losses.append(self.learner.add_gradients(self._batches(data, part), loss, config.sampling.temperature))
-            taken = self.learner.step(self.step, self.step / config.steps, losses[-1])
-            if taken is None:
-                self.num_skipped += 1
-                return {"skipped": "loss or gradient is not finite", "loss": losses[-1]}
-        self.num_skipped = 0
-        assert taken is not None
-        sums = self.ranks.total(torch.tensor(list(totals.values()), dtype=torch.float64)).tolist()
-        count = max(1.0, sums[0])
-        names = {"clipped": sums[1] / count, "dual_clipped": sums[2] / count, "kl": sums[3] / count}
-        return {"loss": sum(losses), "grad_norm": taken[0], "learning_rate": taken[1], **names, "skipped": None}
-
-    def _batches(self, data: StepData, chosen: Sequence[int]) -> list[Batch]:
-        packing = self.config.packing
-        return make_batches(
-            data.samples,
-            chosen=chosen,
-            row_tokens=packing.row_tokens,
-            batch_tokens=packing.micro_batch_tokens,
-            pad_id=self.learner.pad_id,
-        )
-
-    def _reference_log_probs(self, batches: Sequence[Batch], data: StepData) -> Tensor | None:
-        if self.config.learning.kl is None:
-            return None
-        temperature = self.config.sampling.temperature
-        if self.reference is not None:
-            return self.reference.score(batches, data.num_tokens, temperature).log_probs
-        with self.learner.without_adapter():
-            return self.learner.score(batches, data.num_tokens, temperature).log_probs
+        self.player.version = self.step
 
     # Beside the steps
 
     def _evaluate(self, journal: Journal | None, display: Display) -> bool:
-        """Play the held-out problems and note what came out; whether it is the best so far."""
+        """Play the held-out problems, if it is time to, and note what came out; whether it is the best so far."""
         settings = self.config.evaluation
-        if not self.held_out:
+        is_due = self.step % settings.every == 0 or self.step == self.config.steps
+        if not self.held_out or not is_due or self.looked == self.step:
             return False
-        self.learner.refresh_sampler()
+        self._let_sampler_know()
         play = self.config.play
         if settings.num_turns is not None:
             play = play.model_copy(update={"num_turns": settings.num_turns})
-        start = time.perf_counter()
-        played = self.player.play(
+        start, waited = time.perf_counter(), self.player.seconds["wait"]
+        played = self.player.begin(
             self.held_out,
             play,
             samples=settings.num_samples,
@@ -305,18 +229,32 @@ class _Training:
             seed=seed_of("evaluation", self.config.seed, ""),
             label="held-out",
         )
+        self.player.finish(played)
         results = summary(played.episodes)
-        score = float(results["fast_1.2"])
-        is_best = score > self.best[0]
-        if is_best:
-            self.best = (score, self.step)
+        is_best = self._note_score(float(results["fast_1.2"]))
         if journal is not None:
-            seconds = {"evaluate": time.perf_counter() - start, "judge": played.judge_s}
+            seconds = {"evaluate": time.perf_counter() - start, "wait": self.player.seconds["wait"] - waited}
             evaluation = {**results, "turns": by_turn(played.episodes)}
             verdicts = {"asked": played.num_asked, "judged": played.num_judged}
             journal.write({"step": self.step, "evaluation": evaluation, "verdicts": verdicts, "seconds": seconds})
             display.show_evaluation(self.step, results)
         return is_best
+
+    def _note_score(self, score: float) -> bool:
+        self.looked = self.step
+        if score <= self.best[0]:
+            return False
+        self.best = (score, self.step)
+        return True
+
+    def _recall_evaluation(self, journal: Journal | None) -> None:
+        """What the journal says of the weights of now: a run that was stopped while it looked has yet to look."""
+        scores: list[float] = []
+        if journal is not None:
+            records = [one for one in read_journal(journal.path) if one["step"] == self.step]
+            scores = [one["evaluation"]["fast_1.2"] for one in records if "evaluation" in one]
+        for score in self.ranks.from_first(scores):
+            self._note_score(score)
 
     def _write_rollouts(self, episodes: Sequence[Episode]) -> None:
         """One file a step, whole or not at all; a step that is played again replaces its own."""
@@ -328,15 +266,26 @@ class _Training:
         except OSError as error:
             raise CheckpointError(f"cannot write rollouts to {folder}: {error.strerror}") from error
 
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Take up what `_save` noted."""
+        counters = state["counters"]
+        self.step, self.updates.num_skipped = counters["step"], counters["skipped"]
+        self.best = (counters["best_score"], counters["best_step"])
+        if "begun" in state:
+            self.begun = Played.unpacked(state["begun"], self.config.play, self.config.sampling.temperature)
+            self.player.order_again(self.begun)
+
     def _save(self, reason: str, display: Display) -> str:
         """Write a checkpoint; a full disk ends the run only if this was the last chance to keep its work."""
         counters = {
             "step": self.step,
-            "skipped": self.num_skipped,
+            "skipped": self.updates.num_skipped,
             "best_score": self.best[0],
             "best_step": self.best[1],
         }
         save, state = self.learner.gather_weights(), {**self.learner.state(), "counters": counters}
+        if self.begun is not None:
+            state["begun"] = self.begun.packed()
         if not self.ranks.is_first:
             return reason
         try:

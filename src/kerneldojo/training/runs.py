@@ -14,6 +14,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from kerneldojo.files import write_whole
 from kerneldojo.schema import Frozen
 from kerneldojo.training.checkpoints import Checkpoints
 from kerneldojo.training.parallel import Ranks
@@ -83,15 +84,7 @@ def _open_folder(config: Frozen, output: Path, *, resume: bool) -> None:
 
 def replace_text(path: Path, text: str) -> None:
     """Write a file whole or not at all, and for good."""
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.rename(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_whole(path, text.encode())
 
 
 def point(link: Path, target: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from kerneldojo.algorithms import (
     plan_tokens,
     token_weights,
 )
+from kerneldojo.episodes import seed_of
 from kerneldojo.schema import Episode, Status, Turn
 from kerneldojo.training.packing import Sample, sample_of_token
 
@@ -28,6 +30,8 @@ class StepData:
     """The n samples of a step in the order of their episodes' ids, one a turn, and the columns that go with them."""
 
     samples: list[Sample]
+    keys: list[tuple[int, int]]
+    """Of each sample: the place of its episode among those given, and the turn."""
     turns: Turns
     rewards: Tensor
     """(n,): NaN where masked."""
@@ -91,6 +95,7 @@ def step_data(episodes: Sequence[Episode], *, hrd: bool) -> StepData:
     logs = [value for turn in played for value in turn.answer.log_probs or ()]
     return StepData(
         samples=[Sample(turn.answer.prompt_ids or (), turn.answer.answer_ids or ()) for turn in played],
+        keys=[(number, turn.index) for _, number, turn in rows],
         turns=turns,
         rewards=_column(chosen),
         plan_rewards=_column(plans) if use_parts else None,
@@ -98,6 +103,20 @@ def step_data(episodes: Sequence[Episode], *, hrd: bool) -> StepData:
         correct=torch.tensor([turn.is_correct for turn in played], dtype=torch.bool),
         coverage=_column([turn.evaluation.coverage if turn.evaluation else None for turn in played]),
     )
+
+
+def thin(episodes: Sequence[Episode], share: float, seed: int) -> list[Episode]:
+    """Each episode up to a turn that is drawn: before every one, the first included, it ends with probability `share`.
+
+    What is cut off is absent: no group counts it, and returns of earlier turns end before it. Whether a turn stays
+    depends on neither answers nor rewards, only on `seed`, the episode's id and the turn.
+    """
+    kept: list[Episode] = []
+    for episode in episodes:
+        draws = np.random.default_rng(seed_of("drop", seed, episode.id)).random(len(episode.turns))
+        end = next((turn for turn, draw in enumerate(draws) if draw < share), len(draws))
+        kept.append(episode.model_copy(update={"turns": episode.turns[:end]}) if end < len(draws) else episode)
+    return kept
 
 
 def without_dull_groups(prepared: Prepared, samples: Samples, config: LearningConfig) -> tuple[Prepared, int]:

@@ -22,16 +22,26 @@ FIRST_DELAY, LONGEST_DELAY = 0.25, 30.0
 """Seconds before a failed order is placed again: the first time, and at most."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Order:
-    """A job on its way."""
+    """A job on its way, or judged. Orders of equal jobs are equal."""
 
     job: Job
+    verdict: Evaluation | None = None
+    """None as long as it is not there."""
     future: Future[Evaluation] | None = None
     retry_at: float = 0.0
     failing_since: float | None = None
     delay: float = FIRST_DELAY
     reason: str = ""
+    is_shared: bool = True
+    """Whether equal jobs join it, and its verdict is remembered for later ones."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Order) and self.job.hash == other.job.hash
+
+    def __hash__(self) -> int:
+        return hash(self.job.hash)
 
 
 class Verdicts:
@@ -40,7 +50,10 @@ class Verdicts:
     def __init__(self, executor: Executor, patience: float, check: Callable[[], None] = lambda: None) -> None:
         """`patience`: seconds that faults are waited out. `check`: called while waiting; may raise to end it."""
         self.executor, self.patience, self.check = executor, patience, check
-        self._pending: dict[str, Order] = {}
+        self._pending: dict[int, Order] = {}
+        """By identity: two equal ones may be under way, where measurements are not shared."""
+        self._joined: dict[str, Order] = {}
+        """By hash: those under way that equal jobs join."""
         self._known: OrderedDict[str, Evaluation] = OrderedDict()
         self._timed: set[str] = set()
         self.num_asked = 0
@@ -50,63 +63,81 @@ class Verdicts:
         self.num_faults = 0
         """Orders that failed for our sake and were placed again or given up."""
 
-    def order(self, job: Job) -> str:
-        """Have `job` judged if no equal one is known; returns at once with the hash to wait for."""
+    def order(self, job: Job) -> Order:
+        """Have `job` judged if no equal one is known; returns at once with the order to wait for."""
         self.num_asked += 1
-        if job.hash not in self._known and job.hash not in self._pending:
-            self.num_judged += 1
-            order = self._pending[job.hash] = Order(job)
-            self._place(order)
-        return job.hash
+        known = self._known.get(job.hash)
+        if known is not None:
+            return Order(job, verdict=known)
+        joined = self._joined.get(job.hash)
+        if joined is not None:
+            return joined
+        self.num_judged += 1
+        order = self._joined[job.hash] = Order(job)
+        self._pending[id(order)] = order
+        self._place(order)
+        return order
 
-    def wait(self, hashes: Iterable[str]) -> dict[str, Evaluation]:
-        """The verdicts on these orders, when all are there."""
-        wanted = list(dict.fromkeys(hashes))
-        results: dict[str, Evaluation] = {}
-        while len(results) < len(wanted):
+    def wait(self, orders: Iterable[Order]) -> dict[Order, Evaluation]:
+        """The verdicts on these orders, when all are there. Others that failed are placed again meanwhile."""
+        wanted = list(orders)
+        while True:
             self.check()
-            for one in wanted:
-                if one not in results:
-                    found = self._known.get(one) or self._look(one)
-                    if found is not None:
-                        results[one] = found
-            running = [order.future for order in self._pending.values() if order.future is not None]
-            if len(results) < len(wanted):
-                if any(future.done() for future in running):
-                    continue
+            for order in list(self._pending.values()):
+                self._look(order)
+            missing = [order for order in wanted if order.verdict is None]
+            if not missing:
+                return {order: order.verdict for order in wanted if order.verdict is not None}
+            running = [order.future for order in missing if order.future is not None]
+            if not any(future.done() for future in running):
                 wait(running, timeout=0.2, return_when="FIRST_COMPLETED") if running else time.sleep(0.1)
-        return results
 
     def forget_measured(self) -> None:
-        """Let measured verdicts go: the next step measures again."""
+        """Let measured verdicts go: the next step measures again, also what is just being measured for another."""
         for one in self._timed:
             self._known.pop(one, None)
         self._timed.clear()
+        for order in list(self._joined.values()):
+            if not order.job.device.startswith(("cpu", "model:")):
+                order.is_shared = False
+                del self._joined[order.job.hash]
 
-    def _look(self, one: str) -> Evaluation | None:
-        """The verdict on a pending order, if it has one by now; places it again where that is due."""
-        order = self._pending[one]
+    def _look(self, order: Order) -> None:
+        """Take the verdict on a pending order, if it has one by now; place it again where that is due."""
         if order.future is None:
             if time.monotonic() >= order.retry_at:
                 self._place(order)
-            return None if order.future is not None else self._given_up(one, order)
+            if order.future is None:
+                self._give_up(order)
+            return
         if not order.future.done():
-            return None
+            return
         try:
             evaluation = order.future.result()
         except (Exception, CancelledError) as error:
             self._failed(order, f"{type(error).__name__}: {error}")
-            return self._given_up(one, order)
+            self._give_up(order)
+            return
         if evaluation.status is Status.INFRASTRUCTURE_ERROR:
             self._failed(order, evaluation.message)
-            return self._given_up(one, order)
-        del self._pending[one]
+            self._give_up(order)
+            return
+        self._settle(order, evaluation)
+        if order.is_shared:
+            self._remember(order.job.hash, evaluation)
+
+    def _settle(self, order: Order, evaluation: Evaluation) -> None:
+        order.verdict = evaluation
+        del self._pending[id(order)]
+        if self._joined.get(order.job.hash) is order:
+            del self._joined[order.job.hash]
+
+    def _remember(self, one: str, evaluation: Evaluation) -> None:
         self._known[one] = evaluation
         if evaluation.timing.source == "measured" or evaluation.device.startswith("cuda"):
             self._timed.add(one)
         while len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
-        return evaluation
 
     def _place(self, order: Order) -> None:
         try:
@@ -126,15 +157,16 @@ class Verdicts:
         order.retry_at = now + order.delay
         order.delay = min(2 * order.delay, LONGEST_DELAY)
 
-    def _given_up(self, one: str, order: Order) -> Evaluation | None:
+    def _give_up(self, order: Order) -> None:
+        """Hand the fault on, if patience has ended."""
         if order.failing_since is None or time.monotonic() - order.failing_since < self.patience:
-            return None
-        del self._pending[one]
+            return
         job = order.job
-        return Evaluation(
+        fault = Evaluation(
             status=Status.INFRASTRUCTURE_ERROR,
             message=f"not judged for {self.patience:.0f} s: {order.reason}",
             device=job.device,
             problem_hash=job.problem.hash,
             candidate_hash=job.candidate.hash,
         )
+        self._settle(order, fault)

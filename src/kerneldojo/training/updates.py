@@ -1,0 +1,219 @@
+"""What a step teaches: from its samples to a change of the weights.
+
+    log-probabilities before the update -> advantages, PRS, MRS (`algorithms.prepare`)
+      -> the clipped loss, packed -> one step of the optimiser
+
+Samples that older weights wrote (`RLConfig.staleness`) bring the trainer's log-probabilities under *those* weights with
+them. MRS compares the engine with these, and each token weighs what `algorithms.staleness` says. Fresh samples are
+scored by the same weights that wrote them, so that nothing of this shows.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kerneldojo.algorithms import MismatchWarning, Prepared, kl_estimate, policy_loss, prepare
+from kerneldojo.algorithms.staleness import stale_weights
+from kerneldojo.episodes import seed_of
+from kerneldojo.training.config import RLConfig
+from kerneldojo.training.learner import Learner, open_learner
+from kerneldojo.training.packing import Batch, Sample, make_batches, sample_of_token, token_offsets
+from kerneldojo.training.playing import Played
+from kerneldojo.training.settings import ConfigError
+from kerneldojo.training.steps import StepData, taught_samples, without_dull_groups
+from kerneldojo.training.tokens import plan_ids
+
+Scores = Mapping[tuple[int, int], Tensor]
+"""Log-probabilities of answers' tokens, by the episode's place and the turn."""
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    """What the trainer makes of a step's tokens under the weights that wrote them."""
+
+    log_probs: Tensor
+    """(T,)."""
+    is_stale: Tensor
+    """(T,) bool: whether these are not the weights of now."""
+    num_stale: int
+    """Samples of which that is true."""
+
+
+class Updates:
+    """Changes the weights of a learner, step by step."""
+
+    def __init__(self, config: RLConfig, learner: Learner) -> None:
+        """Prepare to learn.
+
+        Raises:
+            ConfigError: `learning.hrd` with a tokenizer that cannot tell plan from code.
+        """
+        self.config, self.learner, self.ranks = config, learner, learner.ranks
+        self.num_skipped = 0
+        """Steps in a row whose loss or gradient was not finite."""
+        self._plan_marks = plan_ids(learner.tokenizer)
+        if config.learning.hrd is not None and self._plan_marks is None:
+            raise ConfigError("learning.hrd: this tokenizer has no single tokens <plan> and </plan>")
+        self._reference = self._open_reference()
+
+    def _open_reference(self) -> Learner | None:
+        """The policy that the KL penalty refers to; None where there is no penalty, or it is under the adapters."""
+        if self.config.learning.kl is None or self.learner.adapter is not None:
+            return None
+        return open_learner(self.config.model, self.config.optimizer, self.ranks)
+
+    def score_written(self, played: Played) -> float:
+        """Note what the trainer makes of what was written, for the day when its weights have changed; the seconds."""
+        start = time.perf_counter()
+        new = {key: answer for key, answer in played.answers().items() if key not in played.scores}
+        asked = {key: Sample(one.prompt_ids or (), one.answer_ids or ()) for key, one in new.items()}
+        asked = {key: sample for key, sample in asked.items() if sample.prompt and sample.answer}
+        if asked:
+            samples = list(asked.values())
+            batches = self._batches(samples, range(len(samples)))
+            scores = self.learner.score(batches, token_offsets(samples)[-1], self.config.sampling.temperature)
+            parts = scores.log_probs.split([len(sample.answer) for sample in samples])
+            played.scores |= {key: part.clone() for key, part in zip(asked, parts, strict=True)}
+        return time.perf_counter() - start
+
+    def learn(self, data: StepData, step: int, scores: Scores) -> tuple[dict[str, Any], dict[str, float]]:
+        """Change the weights by what the samples of a step say.
+
+        Args:
+            data: the samples.
+            step: steps before this one.
+            scores: of the samples that older weights wrote, under these (`score_written`, while they were in force).
+
+        Returns:
+            Numbers for the log, and durations.
+        """
+        config, start = self.config, time.perf_counter()
+        if not data.samples:
+            return {"skipped": "no samples"}, {}
+        batches = self._batches(data.samples, range(len(data.samples)))
+        before = self.learner.score(batches, data.num_tokens, config.sampling.temperature)
+        reference = self._reference_log_probs(batches, data)
+        sampled = _sampled(before.log_probs, data, scores)
+        numbers: dict[str, Any] = {"entropy": float(before.entropy.double().mean())}
+        prepared, told = self._prepare(data, sampled, step)
+        numbers |= told
+        if config.staleness:
+            prepared, numbers["staleness"] = self._corrected(prepared, before.log_probs, sampled, data)
+        middle = time.perf_counter()
+        if reference is not None:
+            numbers["kl_to_reference"] = float(kl_estimate(before.log_probs, reference, "k3").double().mean())
+        numbers |= self._update(data, prepared, reference, step)
+        return numbers, {"score": middle - start, "update": time.perf_counter() - middle}
+
+    def _prepare(self, data: StepData, sampled: _Sampled, step: int) -> tuple[Prepared, dict[str, Any]]:
+        """From rewards to the weight of each token, and what became of the samples."""
+        config = self.config
+        generator = torch.Generator().manual_seed(seed_of("prs", config.seed, str(step)))
+        draws = torch.rand(len(data.samples), generator=generator, dtype=torch.float64)
+        samples = data.columns(sampled.log_probs, draws, self._plan_marks, config.learning.hrd is not None)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", MismatchWarning)
+            prepared = prepare(samples, config.learning)
+        num_dull = 0
+        if config.filter_groups:
+            prepared, num_dull = without_dull_groups(prepared, samples, config.learning)
+        mismatch = (sampled.log_probs.double() - data.rollout_log_probs.double()).abs()
+        numbers: dict[str, Any] = {
+            "mismatch": {"mean": float(mismatch.mean()), "max": float(mismatch.max())},
+            "samples": {**vars(prepared.report), "num_dull": num_dull},
+        }
+        if caught:
+            numbers["warning"] = str(caught[-1].message)
+        return prepared, numbers
+
+    def _corrected(
+        self, prepared: Prepared, before: Tensor, sampled: _Sampled, data: StepData
+    ) -> tuple[Prepared, dict[str, float]]:
+        """`prepared` for weights that have changed since: clipped around those of now, weighted for who sampled."""
+        stale = stale_weights(before, sampled.log_probs, self.config.max_stale_weight)
+        chosen = sampled.is_stale
+        count = max(1, int(chosen.sum()))
+        moved = kl_estimate(sampled.log_probs.double(), before.double(), "k3")
+        numbers = {
+            "samples": sampled.num_stale / len(data.samples),
+            "ratio": float(stale.ratio[chosen].sum()) / count if sampled.num_stale else 1.0,
+            "kl": float(moved[chosen].sum()) / count,
+            "truncated": float(stale.truncated[chosen].sum()) / count,
+        }
+        return replace(prepared, old_log_probs=before, weights=prepared.weights * stale.weights), numbers
+
+    def _update(self, data: StepData, prepared: Prepared, reference: Tensor | None, step: int) -> dict[str, Any]:
+        """One or more changes of the weights, each from its part of the prompts."""
+        config = self.config
+        taught = taught_samples(prepared, sample_of_token(data.samples))
+        if prepared.skip_reason or not taught:
+            return {"skipped": prepared.skip_reason or "all advantages are zero"}
+        totals = {"tokens": 0, "clipped": 0, "dual_clipped": 0, "kl": 0.0}
+
+        def loss(batch: Batch, log_probs: Tensor) -> Tensor:
+            tokens = batch.tokens.cpu()
+            anchor = None if reference is None else reference[tokens]
+            part = policy_loss(prepared, log_probs.cpu(), tokens, anchor)
+            totals["tokens"] += part.num_tokens
+            totals["clipped"] += part.num_clipped
+            totals["dual_clipped"] += part.num_dual_clipped
+            totals["kl"] += part.sum_kl
+            return part.loss * config.updates_per_step
+
+        losses: list[float] = []
+        taken: tuple[float, float] | None = None
+        for number in range(config.updates_per_step):
+            prompts = data.turns.prompt.tolist()
+            part = [one for one in taught if prompts[one] % config.updates_per_step == number]
+            if not part:
+                continue
+            batches = self._batches(data.samples, part)
+            losses.append(self.learner.add_gradients(batches, loss, config.sampling.temperature))
+            taken = self.learner.step(step, step / config.steps, losses[-1])
+            if taken is None:
+                self.num_skipped += 1
+                return {"skipped": "loss or gradient is not finite", "loss": losses[-1]}
+        self.num_skipped = 0
+        assert taken is not None
+        sums = self.ranks.total(torch.tensor(list(totals.values()), dtype=torch.float64)).tolist()
+        count = max(1.0, sums[0])
+        names = {"clipped": sums[1] / count, "dual_clipped": sums[2] / count, "kl": sums[3] / count}
+        return {"loss": sum(losses), "grad_norm": taken[0], "learning_rate": taken[1], **names, "skipped": None}
+
+    def _batches(self, samples: Sequence[Sample], chosen: Sequence[int]) -> list[Batch]:
+        packing = self.config.packing
+        return make_batches(
+            samples,
+            chosen=chosen,
+            row_tokens=packing.row_tokens,
+            batch_tokens=packing.micro_batch_tokens,
+            pad_id=self.learner.pad_id,
+        )
+
+    def _reference_log_probs(self, batches: Sequence[Batch], data: StepData) -> Tensor | None:
+        if self.config.learning.kl is None:
+            return None
+        temperature = self.config.sampling.temperature
+        if self._reference is not None:
+            return self._reference.score(batches, data.num_tokens, temperature).log_probs
+        with self.learner.without_adapter():
+            return self.learner.score(batches, data.num_tokens, temperature).log_probs
+
+
+def _sampled(before: Tensor, data: StepData, scores: Scores) -> _Sampled:
+    """`before`, (T,), but for the tokens that older weights wrote, which take their scores under these."""
+    stale = [number for number, key in enumerate(data.keys) if key in scores]
+    log_probs, is_stale = before.clone(), torch.zeros(len(before), dtype=torch.bool)
+    offsets = token_offsets(data.samples)
+    for number in stale:
+        tokens = slice(offsets[number], offsets[number + 1])
+        log_probs[tokens] = scores[data.keys[number]]
+        is_stale[tokens] = True
+    return _Sampled(log_probs, is_stale, len(stale))
