@@ -60,6 +60,7 @@ def measure(name: str, problem: Problem, kernel: str, device: str, protocol: str
         "range_s": [min(totals), max(totals)],
         "stages_s": stages,
         "kernel_ms": [evaluation.kernel_ms for evaluation in counted],
+        "reference_ms": [evaluation.reference_ms for evaluation in evaluations],  # The first in a fresh runner.
         "clock_mhz": [evaluation.timing.clock_mhz for evaluation in counted],
     }
 

@@ -8,14 +8,16 @@
 Judged are distinct correct kernels (no two have one binary) on the ten problems of `benchmarks/cases.py`, 20 each, with
 the protocol `standard`: 5 rounds, at least 100 timed trials, profile on. Each verdict has fresh isolated processes for
 the candidate; nothing is cached: no verdict, no compiled kernel, no reference time. What is kept between verdicts are
-the audits of the problems, and fork servers, which never see a candidate; both are there before the clock starts (the
-first verdicts, on other kernels, are not counted).
+the audits of the problems, fork servers and reference runners, which never see a candidate; they are there before the
+clock starts (the first verdicts, on other kernels, are not counted).
 
 Sections, each printed as it is done and written to `OUT/throughput.json` at once: `distinct` (binaries compared),
-`floor` (fresh CUDA contexts a minute, so many processes at once, and nothing else), `triton` (for 1, 2, 4 ... GPUs and
-each number of verdicts at once), `cuda` (load_inline candidates), `kernelbench` and `kernelgym` where checkouts are
-named. The peers judge the same candidates one after the other on one GPU with the same numbers of rounds and trials;
-KernelBench has no profile.
+`floor` (fresh CUDA contexts a minute, so many processes at once, and nothing else; by torch, by the bare driver, and
+with fewer hardware queues), `disturbance` (a fixed kernel, timed while another process makes and destroys contexts all
+the time, and while it does not), `triton` (for 1, 2, 4 ... GPUs and each number of verdicts at once), `cuda`
+(load_inline candidates), `kernelbench` and `kernelgym` where checkouts are named. Without a GPU, `floor` and
+`disturbance` run with forks in place of contexts, to see that they do. The peers judge the same candidates one after
+the other on one GPU with the same numbers of rounds and trials; KernelBench has no profile.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from kerneldojo.schema import Evaluation, Job, Status
 HERE = Path(__file__).parent
 NUM_ROUNDS, NUM_TRIALS = 5, 100
 """Of the protocol `standard`, for the peers."""
-SECTIONS = ("distinct", "floor", "triton", "cuda", "kernelbench", "kernelgym")
+SECTIONS = ("distinct", "floor", "disturbance", "triton", "cuda", "kernelbench", "kernelgym")
 WARM_NUMBERS = 50_000
 """Numbers of candidates that are judged before the clock starts; never those of counted ones."""
 
@@ -82,9 +84,17 @@ def measure(
     num_verdicts: int,
     slots: int | None,
     language: Literal["triton", "cuda"],
+    *,
+    beside: bool = False,
 ) -> dict[str, Any]:
     """Judge `num` candidates on `names`; rate, stages and what went wrong."""
-    config = PoolConfig(num_verdicts_per_gpu=num_verdicts, remember=0, cache_folder=None, reuse_reference_times=False)
+    config = PoolConfig(
+        num_verdicts_per_gpu=num_verdicts,
+        remember=0,
+        cache_folder=None,
+        reuse_reference_times=False,
+        contexts_beside_windows=beside,
+    )
     started = time.monotonic()
     pool = LocalPool(names, slots, config)
     try:
@@ -114,6 +124,7 @@ def measure(
         "language": language,
         "devices": names,
         "verdicts_at_once": lanes,
+        "contexts_beside_windows": beside,
         "evaluations": num,
         "warm_seconds": round(warmed - started, 2),
         "wall_seconds": round(wall, 2),
@@ -129,6 +140,7 @@ def describe(evaluations: list[Evaluation], lane_seconds: float) -> dict[str, An
     names = list(dict.fromkeys(name for found in evaluations for name in found.stage_seconds))
     stages = {name: statistics.mean(found.stage_seconds.get(name, 0.0) for found in evaluations) for name in names}
     total = stages.pop("total", sum(stages.values()))
+    held = stages.pop("held", 0.0)  # Within other stages: waiting for windows, one's own or others'.
     wrong = Counter(
         f"{found.status}: {found.message[:160]}" for found in evaluations if found.status is not Status.PASSED
     )
@@ -141,6 +153,7 @@ def describe(evaluations: list[Evaluation], lane_seconds: float) -> dict[str, An
         "isolation": sorted({", ".join(found.protocol.isolation) for found in evaluations}),
         "mean_stage_seconds": {name: round(value, 4) for name, value in sorted(stages.items(), key=lambda i: -i[1])},
         "mean_seconds": round(total, 4),
+        "mean_seconds_held": round(held, 4),
         "seconds_outside_of_stages": round(max(0.0, total - sum(stages.values())), 4),
         "seconds_between_verdicts": round(lane_seconds - total, 4),
     }
@@ -176,9 +189,18 @@ with tempfile.TemporaryDirectory() as folder:
 print(json.dumps({"compiled": len(hashes), "distinct": len(set(hashes)), "target": f"sm_{sys.argv[1]}"}))
 """
 FLOOR = """
-import json, os, sys, time
+import ctypes, json, os, sys, time
 import torch
-num, at_once = int(sys.argv[1]), int(sys.argv[2])
+num, at_once, how = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+
+def open_device():
+    if how == "bare":
+        cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+        if cuda.cuInit(0) or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0):
+            os._exit(1)
+        return
+    torch.zeros(1, device="cpu" if how == "cpu" else "cuda:0").item()
+
 started, running, failed = time.perf_counter(), 0, 0
 for number in range(num + at_once):
     if number >= at_once and running:
@@ -187,14 +209,72 @@ for number in range(num + at_once):
     if number < num:
         running += 1
         if os.fork() == 0:
-            torch.zeros(1, device="cuda:0").item()
+            open_device()
             os._exit(0)
 while running:
     failed += os.wait()[1] != 0
     running -= 1
-print(json.dumps({"at_once": at_once, "contexts": num, "failed": failed,
+print(json.dumps({"how": how, "at_once": at_once, "contexts": num, "failed": failed,
                   "per_minute": round(60 * num / (time.perf_counter() - started), 1)}))
 """
+CHURN = """
+import os, sys
+import torch
+at_once, device, running, count, owner = int(sys.argv[1]), sys.argv[2], 0, 0, os.getppid()
+while os.getppid() == owner:
+    while running < at_once:
+        running += 1
+        if os.fork() == 0:
+            torch.zeros(1, device=device).item()
+            os._exit(0)
+    os.wait()
+    running, count = running - 1, count + 1
+    print(count, flush=True)
+"""
+DISTURBANCE = """
+import json, statistics, subprocess, sys, time
+import torch
+churn, device, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+values = torch.randn((1 << 24) if device != "cpu" else (1 << 14), device=device)
+wait = torch.cuda.synchronize if device != "cpu" else (lambda: None)
+
+def windows(seconds, length=40):
+    # Microseconds a call of windows of so many calls, as the judge's clock reads them.
+    found, until = [], time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        wait()
+        begun = time.perf_counter_ns()
+        for _ in range(length):
+            torch.sigmoid(values)
+        wait()
+        found.append((time.perf_counter_ns() - begun) / 1000 / length)
+    return found
+
+def described(found):
+    # A verdict's figure is the middle of some 25 windows: so that is what must not move.
+    groups = [statistics.median(found[at:at + 25]) for at in range(0, max(1, len(found) - 24), 25)]
+    ordered, middle = sorted(found), statistics.median(found)
+    return {"windows": len(found), "median_us": round(middle, 3), "p95_us": round(ordered[int(0.95 * len(found))], 3),
+            "worst_us": round(ordered[-1], 3), "figures": len(groups),
+            "spread_of_figures": round((max(groups) - min(groups)) / middle, 5)}
+
+windows(min(0.5, seconds))
+quiet, told = windows(seconds), {}
+for at_once in (1, 4):
+    process = subprocess.Popen([sys.executable, "-c", churn, str(at_once), device], stdout=subprocess.PIPE)
+    process.stdout.readline()  # It has made its first, so its imports are done.
+    found = windows(seconds)
+    process.terminate()
+    made = len(process.stdout.read().split())
+    process.wait()
+    told[at_once] = described(found) | {"contexts_meanwhile": made}
+again = described(quiet + windows(seconds))
+shifts = {at_once: round(found["median_us"] / again["median_us"] - 1, 5) for at_once, found in told.items()}
+print(json.dumps({"device": device, "quiet": again, "disturbed": told, "shift_of_median": shifts,
+                  "harmless": all(abs(shift) < 0.01 for shift in shifts.values())
+                  and all(found["spread_of_figures"] < again["spread_of_figures"] + 0.01 for found in told.values())}))
+"""
+"""`harmless` says whether `PoolConfig.contexts_beside_windows` may be set on such a machine."""
 
 
 def distinct(chosen: list[Case], num: int, target: int) -> dict[str, Any]:
@@ -210,15 +290,20 @@ def distinct(chosen: list[Case], num: int, target: int) -> dict[str, Any]:
     return child([sys.executable, "-c", DISTINCT, str(target)], json.dumps(rows))
 
 
-def floor(num: int, at_once: int) -> dict[str, Any]:
+def floor(num: int, at_once: int, how: str, **environment: str) -> dict[str, Any]:
     """Fresh CUDA contexts a minute, in forks of a process that has imported torch."""
-    return child([sys.executable, "-c", FLOOR, str(num), str(at_once)])
+    return child([sys.executable, "-c", FLOOR, str(num), str(at_once), how], **environment) | environment
 
 
-def child(command: list[str], given: str = "") -> dict[str, Any]:
+def disturbance(device: str, seconds: float) -> dict[str, Any]:
+    """A fixed kernel's time with and without another process that makes and destroys contexts."""
+    return child([sys.executable, "-c", DISTURBANCE, CHURN, device, str(seconds)])
+
+
+def child(command: list[str], given: str = "", **extra: str) -> dict[str, Any]:
     """Run a command that prints one JSON object last; what goes wrong becomes `error`."""
     with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "TRITON_CACHE_DIR": cache}
+        environment = {**os.environ, "TRITON_CACHE_DIR": cache, **extra}
         done = subprocess.run(command, input=given, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         return {"error": (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:300]}
@@ -315,7 +400,12 @@ def main() -> None:
     parser.add_argument("--num-cuda", type=int, default=20, help="load_inline candidates")
     parser.add_argument("--num-peers", type=int, default=10, help="candidates that each peer judges")
     parser.add_argument("--num-verdicts", type=int, nargs="+", default=[1], help="verdicts at once on a GPU")
-    parser.add_argument("--slots", type=int, help="workers of a cpu or model device; one a core by default")
+    parser.add_argument(
+        "--beside", action="store_true", help="also with contexts that come and go while others are timed"
+    )
+    parser.add_argument("--slots", type=int, help="verdicts at once on a cpu or model device; one a core by default")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each part of `disturbance`")
+    parser.add_argument("--num-contexts", type=int, default=8, help="of `floor`, for each process at once")
     parser.add_argument("--kernelbench", type=Path, help="checkout of KernelBench")
     parser.add_argument("--kernelgym", type=Path, help="checkout of KernelGYM")
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter with the peers' requirements")
@@ -337,15 +427,22 @@ def sections(arguments: argparse.Namespace, chosen: list[Case], names: list[str]
     only = set(arguments.only)
     if "distinct" in only:
         report.add("distinct", distinct(chosen, arguments.num, 90))
-    if on_gpu and "floor" in only:
+    if "floor" in only:
         for at_once in (1, 8, 16):
-            report.add("floor", floor(8 * at_once, at_once))
+            report.add("floor", floor(arguments.num_contexts * at_once, at_once, "torch" if on_gpu else "cpu"))
+        if on_gpu:
+            report.add("floor", floor(arguments.num_contexts * 16, 16, "bare"))
+            report.add("floor", floor(arguments.num_contexts * 16, 16, "torch", CUDA_DEVICE_MAX_CONNECTIONS="1"))
+    if "disturbance" in only:
+        report.add("disturbance", disturbance(names[0] if on_gpu else "cpu", arguments.seconds))
     if "triton" in only:
         counts = [1 << power for power in range(len(names).bit_length()) if 1 << power <= len(names)]
         for count in dict.fromkeys([*counts, len(names)]):
             for num_verdicts in arguments.num_verdicts if on_gpu else [1]:
-                found = measure(chosen, names[:count], arguments.num * count, num_verdicts, arguments.slots, "triton")
-                report.add("triton", found)
+                num = arguments.num * count
+                for beside in [False, True] if arguments.beside and num_verdicts > 1 else [False]:
+                    found = measure(chosen, names[:count], num, num_verdicts, arguments.slots, "triton", beside=beside)
+                    report.add("triton", found)
     with_cuda = [case for case in chosen if case.cuda]
     if on_gpu and "cuda" in only:
         for num_verdicts in arguments.num_verdicts:

@@ -1,15 +1,20 @@
-"""A control group that a killed keeper left behind does not stop the next keeper with the same process id."""
+"""What a killed judge leaves: control groups that the next one clears away, and folders that it removes."""
 
 from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
+from sandboxed import HOST, start
 
-from kerneldojo.contestant.sandbox import probe
+from kerneldojo.contestant.sandbox import Policy, begin, probe, processes, sweep_groups
 from kerneldojo.contestant.sandbox.cgroups import Group
+from kerneldojo.contestant.sandbox.leftovers import group_name, left_groups
+from kerneldojo.contestant.scratch import PREFIX, Scratch
 
 
 def test_an_empty_group_that_was_left_is_made_anew_and_one_in_use_is_not() -> None:
@@ -37,3 +42,71 @@ def test_an_empty_group_that_was_left_is_made_anew_and_one_in_use_is_not() -> No
         os.waitpid(inside, 0)
         again.remove()
     assert not any(folder.exists() for folder in again.folders.values())
+
+
+def _folders(name: str) -> set[str]:
+    return {str(folder) for folder in Path("/sys/fs/cgroup").rglob(f"{name}*")}
+
+
+@pytest.mark.skipif(not (HOST.cgroup_v2 or HOST.cgroup_v1), reason="no control groups here")
+def test_what_a_judge_killed_with_its_keeper_left_is_swept_and_what_lives_is_not(tmp_path: Path) -> None:
+    (tmp_path / "dead").mkdir()
+    (tmp_path / "living").mkdir()
+    reading, writing = os.pipe()
+    judge = os.fork()
+    if judge == 0:
+        contained = begin(lambda: time.sleep(60), Policy(scratch=tmp_path / "dead", readable=(Path("/usr"),)), HOST)
+        contained.wait_enclosed()
+        os.write(writing, f"{contained.keeper} {contained.pid}".encode())
+        signal.pause()
+    keeper, contestant = map(int, os.read(reading, 64).split())
+    living = start(lambda: time.sleep(60), tmp_path / "living")
+    for pid in (keeper, judge):
+        os.kill(pid, signal.SIGKILL)
+    os.waitpid(judge, 0)
+    while processes.is_alive(keeper):
+        time.sleep(0.001)
+    assert (left := _folders(f"dojo-{keeper}-")), "nobody is left to remove it"
+    assert {Path(folder).name for folder in left} <= set(sweep_groups())
+    assert not _folders(f"dojo-{keeper}-") and not processes.is_alive(contestant)
+    assert living.pid and processes.is_alive(living.pid) and _folders(f"dojo-{living.keeper}-")
+    living.kill()
+
+
+@pytest.mark.skipif(not (HOST.cgroup_v2 or HOST.cgroup_v1), reason="no control groups here")
+def test_a_process_id_that_was_given_away_again_saves_no_group_and_costs_none() -> None:
+    pid, born, namespace = group_name().removeprefix("dojo-").split("-")
+    ours = Group(f"dojo-{pid}-{born}-{namespace}", HOST.cgroup_v2, HOST.cgroup_v1)
+    elsewhere = Group(f"dojo-{pid}-{int(born) - 1}-{int(namespace) + 1}", HOST.cgroup_v2, HOST.cgroup_v1)
+    earlier = Group(f"dojo-{pid}-{int(born) - 1}-{namespace}", HOST.cgroup_v2, HOST.cgroup_v1)
+    try:
+        left = set(left_groups())
+        assert left.issuperset(earlier.folders.values())
+        assert left.isdisjoint([*ours.folders.values(), *elsewhere.folders.values()])
+    finally:
+        for group in (ours, elsewhere, earlier):
+            group.remove()
+
+
+def test_folders_of_the_dead_are_removed_and_those_of_the_living_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    held = Scratch()
+    reading, writing = os.pipe()
+    judge = os.fork()
+    if judge == 0:
+        folder = Scratch().folder
+        (folder / "something").mkdir()
+        os.write(writing, str(folder).encode())
+        signal.pause()
+    left = Path(os.read(reading, 4096).decode())
+    Scratch().close()
+    assert left.is_dir(), "its owner lives"
+    os.kill(judge, signal.SIGKILL)
+    os.waitpid(judge, 0)
+    Scratch().close()
+    assert [folder.name for folder in tmp_path.iterdir()] == [held.folder.name]
+    assert held.folder.name.startswith(PREFIX)
+    held.close()
+    assert not list(tmp_path.iterdir())

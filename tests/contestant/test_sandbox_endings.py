@@ -42,8 +42,8 @@ def scratch() -> Iterator[Path]:
 
 def _groups_of(keepers: set[int]) -> list[str]:
     """Control groups of these keepers that are still there; those of other judges may come and go meanwhile."""
-    names = {f"dojo-{keeper}" for keeper in keepers}
-    return [name for _, folders, _ in os.walk("/sys/fs/cgroup") for name in folders if name in names]
+    names = tuple(f"dojo-{keeper}-" for keeper in keepers)
+    return [name for _, folders, _ in os.walk("/sys/fs/cgroup") for name in folders if name.startswith(names)]
 
 
 class Trace:

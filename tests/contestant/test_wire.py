@@ -82,3 +82,46 @@ def test_unread_bytes_are_noticed() -> None:
     assert not ours.has_unread()
     theirs.sendall(b"{")
     assert ours.has_unread()
+
+
+def test_half_an_object_is_no_object() -> None:
+    ours, theirs = channel_pair()
+    assert not ours.has_frame(0.01)
+    theirs.sendall(struct.pack("<I", 8) + b'{"a":')
+    assert not ours.has_frame(0.01)
+    assert ours.has_unread()
+    theirs.sendall(b" 1}")
+    assert ours.has_frame(1)
+    assert ours.has_frame(0), "it is still there"
+    assert ours.receive(0.01) == {"a": 1}
+    theirs.close()
+    assert ours.has_frame(1), "that it is closed will be seen at once"
+    with pytest.raises(ChannelClosed):
+        ours.receive(1)
+    ours.close()
+    with pytest.raises(ChannelClosed):
+        ours.has_unread()
+
+
+def test_descriptors_may_have_any_number() -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 1100:
+        pytest.skip("this process may not have so many descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1100), hard))
+    many = [os.open("/dev/null", os.O_RDONLY) for _ in range(1030)]
+    try:
+        ours, theirs = channel_pair()
+        other = Channel(theirs)
+        assert ours.fileno() >= 1024
+        other.send({"x": 1})
+        assert ours.has_unread()
+        assert ours.has_frame(1)
+        assert ours.receive(1) == {"x": 1}
+        ours.close()
+        other.close()
+    finally:
+        for descriptor in many:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -44,6 +44,14 @@ class Platform(Protocol):
         """Memory shared with the judge."""
         ...
 
+    def open(self) -> None:
+        """Make the device usable, if it is not yet: on CUDA a context, which is dear, and shared memory in it."""
+        ...
+
+    def settle(self) -> None:
+        """Be as far as possible as a fresh process would: nothing of the hosted code's is alive."""
+        ...
+
     def input_view(self, slot: Slot) -> torch.Tensor:
         """A tensor over shared memory, as an input to hosted code."""
         ...
@@ -94,6 +102,13 @@ class HostPlatform:
     def __init__(self, arena_fds: list[int]) -> None:
         self.arena = HostArena.open(arena_fds[0])
         self._inputs: list[tuple[int, int]] = []
+
+    def open(self) -> None:
+        """It is there."""
+
+    def settle(self) -> None:
+        """No memory of inputs that are gone."""
+        self._inputs.clear()
 
     def input_view(self, slot: Slot) -> torch.Tensor:
         """A view of the arena."""
@@ -182,7 +197,8 @@ class InterpretPlatform(HostPlatform):
                 yield record
         finally:
             # Also of a call that failed: what it tried to launch may be what does not compile.
-            record.work = [work.model_dump() for work in meter.works]
+            # Thousands of them, in a call that loops over time steps: what is not said is what is not so.
+            record.work = [work.model_dump(exclude_defaults=True) for work in meter.works]
             record.specializations = [item.model_dump() for item in meter.specializations]
 
 

@@ -56,8 +56,10 @@ def expect(
         before = {key: value.clone() for key, value in _buffers(instance).items()}
         seed_everything(command["seed"])
         footprint = Footprint() if command.get("footprint") and variant == "native" else nullcontext()
-        # The work that counts is that of the module as written; the others are not counted where that costs time.
-        counted = variant == command["variants"][0] or not isinstance(platform, HostPlatform)
+        # The work that counts is that of the module as written; the others are not counted where that costs time, nor
+        # is anything for an audit, which asks for the footprint instead.
+        is_native = variant == command["variants"][0] and not command.get("footprint")
+        counted = is_native or not isinstance(platform, HostPlatform)
         called = platform.called(silenced=False) if counted else nullcontext(Record())
         with torch.no_grad(), _precision(platform, variant), called as record, footprint:
             outputs = instance(*own)

@@ -49,7 +49,7 @@ def main(flavour: str, door_fd: int, arena_fds: list[int], scratch: Path, device
     os.chdir(scratch / "home")
     channel = Channel(socket.socket(fileno=door_fd))
     command: dict[str, Any] | None = None
-    if flavour == "cuda":  # A context is dear, so none is made before there is something to be done with it.
+    if flavour == "cuda":  # Not even a platform for a source that is not Python.
         try:
             command = channel.receive(IDLE_SECONDS)
             if command["op"] == "parse":
@@ -65,7 +65,12 @@ def main(flavour: str, door_fd: int, arena_fds: list[int], scratch: Path, device
     while True:
         try:
             command = command or channel.receive(IDLE_SECONDS)
-            channel.send(runner.answer(command), timeout=IDLE_SECONDS)
+            answer = runner.answer(command)
+            try:
+                channel.send(answer, timeout=IDLE_SECONDS)
+            except ValueError as error:  # A call of too many operations: its failure, and not the channel's end.
+                failure: Failure = {"kind": "runtime_error", "text": f"too much to tell: {error}", "line": 0}
+                channel.send({"number": answer["number"], "failure": failure}, timeout=IDLE_SECONDS)
             command = None
         except ChannelClosed:
             return
@@ -114,6 +119,11 @@ class Runner:
         return describe(error, self._file, stage)
 
     # Loading and constructing
+
+    def do_open(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Make the device usable now; without this it is when something first needs it."""
+        self._platform.open()
+        return {}
 
     def do_parse(self, command: dict[str, Any]) -> dict[str, Any]:
         """See `parse`; on CUDA `main` does it, before there is a runner."""
@@ -174,6 +184,13 @@ class Runner:
         """Forget instances and held results."""
         self._instances.clear()
         self._held.clear()
+        return {}
+
+    def do_settle(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Forget them, and be as fresh as a process can be that has run before: another verdict comes."""
+        self.do_release(command)
+        gc.collect()
+        self._platform.settle()
         return {}
 
     def _place_state(self, instance: nn.Module, command: dict[str, Any]) -> list[list[Any]]:

@@ -82,12 +82,7 @@ class Channel:
 
     def receive(self, timeout: float) -> dict[str, Any]:
         """Return the next object; raises `ChannelClosed`, `DeadlinePassed` or `MalformedFrame`."""
-        deadline = time.monotonic() + timeout
-        self._fill(4, deadline)
-        (length,) = struct.unpack("<I", self._pending[:4])
-        if length > MAX_FRAME_BYTES:
-            raise MalformedFrame(f"a frame of {length} bytes was announced")
-        self._fill(4 + length, deadline)  # Consumed only when whole: a late frame can still be read later.
+        length = self._fill_frame(time.monotonic() + timeout)
         body = bytes(self._pending[4 : 4 + length])
         del self._pending[: 4 + length]
         try:
@@ -98,9 +93,22 @@ class Channel:
             raise MalformedFrame("a frame is not a JSON object")
         return message
 
+    def has_frame(self, timeout: float) -> bool:
+        """Wait up to `timeout` seconds for a whole object; whether `receive` would return, or raise, at once.
+
+        Half an object does not count: whoever sends one and then nothing keeps nobody waiting beyond `timeout`.
+        """
+        try:
+            self._fill_frame(time.monotonic() + timeout)
+        except DeadlinePassed:
+            return False
+        except WireError:  # It is closed or malformed, and will be for `receive`.
+            return True
+        return True
+
     def has_unread(self) -> bool:
         """Whether bytes have arrived that nobody asked for."""
-        return bool(self._pending) or bool(select.select([self._socket], [], [], 0)[0])
+        return bool(self._pending) or self._is_ready(select.POLLIN, 0.0)
 
     def is_closed(self) -> bool:
         """Whether the other side has closed the channel and everything that it sent was read."""
@@ -119,6 +127,15 @@ class Channel:
         for fd in self.received_fds:
             socket.close(fd)
         self.received_fds.clear()
+
+    def _fill_frame(self, deadline: float) -> int:
+        """Have the next frame whole, and leave it there: a late one can still be read later. Its body's length."""
+        self._fill(4, deadline)
+        (length,) = struct.unpack("<I", self._pending[:4])
+        if length > MAX_FRAME_BYTES:
+            raise MalformedFrame(f"a frame of {length} bytes was announced")
+        self._fill(4 + length, deadline)
+        return int(length)
 
     def _fill(self, count: int, deadline: float) -> None:
         while len(self._pending) < count:
@@ -140,12 +157,16 @@ class Channel:
 
     def _wait(self, *, write: bool, deadline: float) -> None:
         remaining = deadline - time.monotonic()
-        if remaining <= 0:
+        if remaining <= 0 or not self._is_ready(select.POLLOUT if write else select.POLLIN, remaining):
             raise DeadlinePassed("no answer in time")
+
+    def _is_ready(self, event: int, seconds: float) -> bool:
+        """Whether the socket is, or becomes, ready. Polled: `select` cannot name descriptors from 1024 on."""
+        if self._socket.fileno() < 0:
+            raise ChannelClosed("closed on this side")
         poller = select.poll()
-        poller.register(self._socket, select.POLLOUT if write else select.POLLIN)
-        if not poller.poll(remaining * 1000):
-            raise DeadlinePassed("no answer in time")
+        poller.register(self._socket, event)
+        return bool(poller.poll(seconds * 1000))
 
 
 def channel_pair() -> tuple[Channel, socket.socket]:

@@ -7,7 +7,6 @@ that cannot be read or is not a report is written anew.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from pydantic import ValidationError
 
 from kerneldojo.contestant import tree
+from kerneldojo.files import write_whole
 from kerneldojo.judging.protocol import VERSION
 from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.rounds import Conduct
@@ -53,7 +53,7 @@ class RunnerReference:
             inputs = self.reference.draw("get_inputs", input_seed, distribution)
             expected = self.reference.expect("audit", inputs, tuple(variants), call_seed, footprint=True)
         except Ruling as ruling:
-            raise ReferenceFailed(ruling.message) from None
+            raise ReferenceFailed(ruling.message, ruling.lacks) from None
         return Outcome(
             inputs=tree.tensors(inputs),
             outputs={variant: expected.outputs[variant] for variant in variants},
@@ -71,7 +71,7 @@ class RunnerReference:
             inputs = self.reference.draw("get_inputs", input_seed)
             return self.reference.needed_bytes("audit", inputs, input_seed)
         except Ruling as ruling:
-            raise ReferenceFailed(ruling.message) from None
+            raise ReferenceFailed(ruling.message, ruling.lacks) from None
 
     def _construct(self, init_seed: int, training: bool) -> dict[str, torch.Tensor]:
         self.reference.release()
@@ -110,7 +110,8 @@ class Auditor:
                 precision="ieee" if precision == "ieee" else "tf32",
                 memory_limit=memory_limit,
             )
-            self._write(key, report)
+            if not report.lacks:  # Another time, or another machine, may have more of it.
+                self._write(key, report)
         self._memory[key] = report
         return report
 
@@ -152,8 +153,6 @@ class Auditor:
     def _write(self, key: str, report: AuditReport) -> None:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=self._folder, suffix=".part", delete=False) as file:
-                file.write(report.model_dump_json())
-            Path(file.name).replace(self._folder / f"{key}.json")
+            write_whole(self._folder / f"{key}.json", report.model_dump_json().encode(), durable=False)
         except OSError:
             return  # Remembering is a convenience: a read-only home only makes the next process audit again.

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from kerneldojo import devices
@@ -23,7 +24,7 @@ from kerneldojo.problems.audit import AuditReport
 from kerneldojo.schema import MAX_SOURCE_BYTES, Candidate, Evaluation, Problem, Status
 
 if TYPE_CHECKING:
-    from kerneldojo.judging.cuda import CudaBench
+    from kerneldojo.judging.gpu import CudaBench
 
 log = logging.getLogger(__name__)
 
@@ -42,16 +43,24 @@ class Judge:
             has the device to itself (`judging.gate`).
         reuse_reference_times: on a CUDA device, take a problem's reference time from earlier verdicts and measure it
             again now and then (`judging.reference_times`).
+        contexts_beside_windows: on a CUDA device, let contexts come and go while another verdict is timed
+            (`judging.gpu.Bench`).
         cores: those that no other judge uses; with several verdicts at once on a CUDA device, some are reserved for
             what is timed (`judging.cores`). None by default.
     """
 
     def __init__(
-        self, *, num_verdicts: int = 1, reuse_reference_times: bool = False, cores: Collection[int] = ()
+        self,
+        *,
+        num_verdicts: int = 1,
+        reuse_reference_times: bool = False,
+        contexts_beside_windows: bool = False,
+        cores: Collection[int] = (),
     ) -> None:
         self._num_verdicts = num_verdicts
         self._cores = tuple(cores)
         self._reuse_reference_times = reuse_reference_times
+        self._contexts_beside_windows = contexts_beside_windows
         self._host = HostBench()
         self._auditor = Auditor()
         self._lock = threading.Lock()
@@ -118,7 +127,7 @@ class Judge:
         return self._gpu(chosen.index).name if chosen.kind == "cuda" else ""
 
     def _gpu(self, index: int) -> CudaBench:
-        from kerneldojo.judging.cuda import CudaBench
+        from kerneldojo.judging.gpu import CudaBench
 
         with self._lock:
             if index not in self._gpus:
@@ -126,6 +135,7 @@ class Judge:
                     index,
                     num_verdicts=self._num_verdicts,
                     reuse_reference_times=self._reuse_reference_times,
+                    contexts_beside_windows=self._contexts_beside_windows,
                     cores=self._cores,
                 )
         return self._gpus[index]
@@ -135,8 +145,12 @@ class Judge:
 
         judge_on_cuda(self._gpu(index), self._auditor, language, findings)
 
-    def audit(self, problem: Problem, device: str = "cpu", *, fresh: bool = False) -> AuditReport:
+    def audit(
+        self, problem: Problem, device: str = "cpu", *, fresh: bool = False, memory_bytes: int | None = None
+    ) -> AuditReport:
         """Whether a problem can be judged, and how; remembered by content hash unless `fresh`.
+
+        `memory_bytes` is what the reference runner may have of host memory, the protocol's own by default.
 
         Raises:
             ProblemError: the source is not in KernelBench's format, or the reference fails.
@@ -146,15 +160,19 @@ class Judge:
         chosen = devices.parse(device)
         try:
             if chosen.kind != "cuda":
-                reference = self._host.reference(problem, Protocol())
+                default = Protocol()
+                conditions = replace(default, host_memory_bytes=memory_bytes or default.host_memory_bytes)
+                reference = self._host.reference(problem, conditions)
                 with contextlib.closing(reference.hosted.session):
                     return self._auditor.audit(problem, reference, fresh=fresh)
             gpu = self._gpu(chosen.index)
             with gpu.gate.admit() as guest:
-                reference = gpu.reference(problem, Protocol(), guest)
-                with contextlib.closing(reference.hosted.session):
-                    reference.load()
-                    return self._auditor.audit(problem, reference, memory_limit=gpu.heap_bytes, fresh=fresh)
+                gpu.enter()
+                with gpu.lent_reference(problem, Protocol(), guest) as reference:
+                    reference.post_open()
+                    reference.prepare()
+                    limit = gpu.shares.heap_bytes
+                    return self._auditor.audit(problem, reference, memory_limit=limit, fresh=fresh)
         except Ruling as ruling:
             raise ProblemError(ruling.message) from None
 
@@ -246,11 +264,13 @@ def judge(
     )
 
 
-def audit_problem(problem: Problem, device: str = "cpu", *, fresh: bool = False) -> AuditReport:
-    """Audit one problem in a sandboxed reference runner; see `kerneldojo.problems.audit`.
+def audit_problem(
+    problem: Problem, device: str = "cpu", *, fresh: bool = False, memory_bytes: int | None = None
+) -> AuditReport:
+    """Audit one problem in a sandboxed reference runner; see `kerneldojo.problems.audit` and `Judge.audit`.
 
     Raises:
         ProblemError: the source is not in KernelBench's format, or the reference fails.
         ValueError: an unknown device.
     """
-    return shared().audit(problem, device, fresh=fresh)
+    return shared().audit(problem, device, fresh=fresh, memory_bytes=memory_bytes)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from kerneldojo.contestant import tree
-from kerneldojo.judging.ends import Failed, HostedEnd
+from kerneldojo.judging.ends import Failed, HostedEnd, Infrastructure
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.ruling import of_candidate
@@ -82,6 +82,25 @@ class Contestant:
     def collect_parse(self, timeout: float) -> None:
         """Wait until it is read."""
         self._collect(timeout)
+
+    def wait_ready(self, timeout: float) -> None:
+        """After `collect_parse`, before `post_load`: wait until all is there that the source will meet.
+
+        Raises:
+            Infrastructure: it ended on the way, and nothing of the candidate's had run yet.
+        """
+        try:
+            self.hosted.ask("release", timeout=timeout)
+        except HostedEnd as end:
+            raise Infrastructure(f"a contestant could not be made ready: {end}") from None
+
+    def post_open(self) -> None:
+        """Begin to make its context; raises `HostedEnd`. Whose fault it is depends on what has run in it."""
+        self.hosted.post("open")
+
+    def collect_open(self, timeout: float) -> None:
+        """Wait until the context is there; raises `HostedEnd`."""
+        self.hosted.session.collect(min(timeout, self.hosted.remaining))
 
     def load(self, timeout: float) -> None:
         """Import the source."""

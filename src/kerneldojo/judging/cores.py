@@ -20,8 +20,9 @@ from kerneldojo.contestant.sandbox import processes
 
 log = logging.getLogger(__name__)
 
-NUM_RESERVED = 3
-"""For the judge's thread, the timed process, and the driver's threads in it."""
+NUM_RESERVED = 5
+"""For the judge's thread, reference, contestant and twin, each of which spins until it is its turn, and the driver's
+threads in them."""
 LEAST_CORES = 8
 """Where there are fewer, reserving some would cost the rest more than it spares the timed."""
 
@@ -50,11 +51,11 @@ class Cores:
         return cls(ordered[:NUM_RESERVED], ordered[NUM_RESERVED:]) if len(ordered) >= LEAST_CORES else None
 
     @contextlib.contextmanager
-    def reserved_for(self, timed: Iterable[int]) -> Generator[None]:
-        """Move this thread and the processes `timed` to the reserved cores, and whatever else is ours off them."""
-        timed = list(timed)
+    def reserved_for(self, timed: Iterable[int], others: Iterable[int] = ()) -> Generator[None]:
+        """Move this thread and the processes `timed` to the reserved cores, `others` and what else is ours off them."""
+        timed, others = list(timed), list(others)
         me = threading.get_native_id()
-        beside = [pid for pid in _ours() if pid not in timed]
+        beside = [pid for pid in (*_ours(), *others) if pid not in timed]
         before: dict[int, set[int]] = {}
         try:
             for thread in _threads(beside):
@@ -64,7 +65,7 @@ class Cores:
                 self._move(thread, self.reserved, before)
             yield
         finally:
-            for thread in _threads({*_ours(), *timed}):  # Also those that were born meanwhile.
+            for thread in _threads({*_ours(), *timed, *others}):  # Also those that were born meanwhile.
                 self._move(thread, before.get(thread, self.reserved | self.rest), {})
 
     def _move(self, thread: int, cores: Iterable[int], before: dict[int, set[int]]) -> None:

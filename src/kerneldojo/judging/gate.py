@@ -18,7 +18,7 @@ import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -36,6 +36,10 @@ class Freezable(Protocol):
     """A process that can be stopped; `judging.processes.Session` is one."""
 
     ended: Any
+
+    def wait_started(self, timeout: float = 30.0) -> None:
+        """Wait until it is there to be stopped, or has ended."""
+        ...
 
     def pids(self) -> list[int]:
         """Ids of its processes."""
@@ -69,8 +73,15 @@ class Canary:
         self._sing = sing
         self.baseline: float | None = None
 
-    def learn(self) -> None:
-        """Take the idle baseline; the device must be idle now."""
+    def learn(self, warm_seconds: float = 0.0) -> None:
+        """Take the idle baseline; the device must be idle now.
+
+        Args:
+            warm_seconds: how long to sing first: the clocks of a device that had nothing to do are low.
+        """
+        until = time.monotonic() + warm_seconds
+        while time.monotonic() < until:
+            self._sing()
         self.baseline = statistics.median(self._sing() for _ in range(NUM_LEARNED))
 
     def is_clean(self) -> bool:
@@ -82,6 +93,17 @@ class Canary:
         is_clean = best <= SLOWEST_CANARY * self.baseline
         self.baseline = min(self.baseline, max(best, self.baseline / SLOWEST_CANARY))
         return is_clean
+
+    def becomes_clean(self, seconds: float) -> bool:
+        """Whether the device is idle now or within `seconds`.
+
+        What is frozen launches no more, but what it had launched still runs to its end; and a clock that fell rises.
+        """
+        until = time.monotonic() + seconds
+        while not self.is_clean():
+            if time.monotonic() > until:
+                return False
+        return True
 
 
 class Gate:
@@ -104,16 +126,21 @@ class Gate:
         self._owner: Guest | None = None
 
     @contextmanager
-    def admit(self) -> Generator[Guest]:
-        """Let one verdict in, in order of arrival, once there is room."""
-        guest, ticket = Guest(self), object()
+    def admit(self, *, alone: bool = False) -> Generator[Guest]:
+        """Let one verdict in, in order of arrival, once there is room.
+
+        Args:
+            alone: let nobody else in while it is inside.
+        """
+        guest, ticket = Guest(self, is_alone=alone), object()
         with self._changed:
             self._entrance.append(ticket)
             try:
-                self._changed.wait_for(
-                    lambda: self._entrance[0] is ticket and len(self._guests) < self.capacity and not self._owner
-                )
+                self._changed.wait_for(lambda: self._entrance[0] is ticket and self._has_room(alone=alone))
                 self._guests.append(guest)
+                if len(self._guests) > 1:
+                    for inside in self._guests:
+                        inside.had_company = True
             finally:
                 self._entrance.remove(ticket)
                 self._changed.notify_all()
@@ -125,39 +152,61 @@ class Gate:
                 self._guests.remove(guest)
                 self._changed.notify_all()
 
+    def _has_room(self, *, alone: bool) -> bool:
+        if self._owner is not None or any(guest.is_alone for guest in self._guests):
+            return False
+        return len(self._guests) < (1 if alone else self.capacity)
+
     def open_for(self, guest: Guest) -> list[Freezable]:
         """Open a window: wait for its turn, hold and freeze the others; returns what was frozen."""
         with self._changed:
             self._windows.append(guest)
             guest.is_busy = False
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._owner is None and self._windows[0] is guest)
-            self._windows.popleft()
-            self._owner = guest
-            guest.is_busy = True
-            others = [other for other in self._guests if other is not guest]
-            self._changed.wait_for(lambda: not any(other.is_busy for other in others))
+            try:
+                self._changed.wait_for(lambda: self._owner is None and self._windows[0] is guest)
+                self._owner = guest
+            finally:
+                self._windows.remove(guest)
+                guest.is_busy = True
+                self._changed.notify_all()
         frozen: list[Freezable] = []
-        for session in [session for other in others for session in other.sessions if session.ended is None]:
-            with contextlib.suppress(WireError, Infrastructure):  # It ended just now: its own verdict will see it.
-                session.freeze()
-                frozen.append(session)
+        try:
+            with self._changed:
+                # Asked anew each time: a guest may leave while it is waited for, and nobody comes in meanwhile.
+                self._changed.wait_for(lambda: not any(other.is_busy for other in self._guests if other is not guest))
+                others = [other for other in self._guests if other is not guest]
+            for session in [session for other in others for session in other.sessions if session.ended is None]:
+                if runs_beside(session):
+                    continue
+                frozen.append(session)  # First, so that one which is slow to stop is told to go on all the same.
+                with contextlib.suppress(WireError, Infrastructure):  # It ended just now: its own verdict will see it.
+                    session.freeze()
+        except BaseException:
+            self.close_window(frozen)
+            raise
         return frozen
 
     def close_window(self, frozen: list[Freezable]) -> None:
         """Let the others go on."""
-        for session in frozen:
-            with contextlib.suppress(WireError, Infrastructure):
-                session.thaw()
-        with self._changed:
-            self._owner = None
-            self._changed.notify_all()
+        try:
+            for session in frozen:
+                with contextlib.suppress(WireError, Infrastructure):
+                    session.thaw()
+        finally:
+            with self._changed:
+                self._owner = None
+                self._changed.notify_all()
 
     def reserve_cores(self, guest: Guest) -> AbstractContextManager[None]:
         """The reserved cores for a guest's thread and processes, in its window."""
         if self._cores is None:
             return contextlib.nullcontext()
-        return self._cores.reserved_for(pid for session in guest.sessions for pid in session.pids())
+        others = [session for other in self._guests if other is not guest for session in other.sessions]
+        return self._cores.reserved_for(
+            [pid for session in guest.sessions for pid in session.pids()],
+            [pid for session in others if runs_beside(session) for pid in session.pids()],
+        )
 
     def is_held(self, guest: Guest) -> bool:
         """Whether another verdict's window is open."""
@@ -174,16 +223,26 @@ class Gate:
         return time.monotonic() - started
 
 
+def runs_beside(session: Freezable) -> bool:
+    """Whether a process goes on in others' windows (`Session.runs_beside_windows`)."""
+    return bool(getattr(session, "runs_beside_windows", False))
+
+
 class Guest:
     """One verdict under way, at the gate. Belongs to one thread."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, *, is_alone: bool = False) -> None:
         self._gate = gate
+        self.is_alone = is_alone
+        self.had_company = False
+        """Whether another verdict was under way at any time: then memory, for one, was not all its own."""
         self.sessions: list[Freezable] = []
         """Its processes; frozen while another has a window."""
         self.budgets: list[Budget] = []
         """What gets back the time that it was held."""
         self.is_busy = True
+        self.seconds_held = 0.0
+        """How long it waited for others' windows and for its own."""
 
     @contextmanager
     def window(self) -> Generator[None]:
@@ -213,22 +272,40 @@ class Guest:
         self._gate.set_busy(self, False)
         remaining, held = timeout, 0.0
         answered = False
-        while not answered and remaining > 0:
-            before, was_held = time.monotonic(), self._gate.is_held(self)
-            answered = is_answered(min(0.05, remaining))
-            spent = time.monotonic() - before
-            if was_held and self._gate.is_held(self):
-                held += spent
-            else:
-                remaining -= spent
-        held += self._gate.set_busy(self, True)
-        self._give_back(held)
+        try:
+            while not answered and remaining > 0:
+                before, was_held = time.monotonic(), self._gate.is_held(self)
+                answered = is_answered(min(0.05, remaining))
+                spent = time.monotonic() - before
+                if was_held and self._gate.is_held(self):
+                    held += spent
+                else:
+                    remaining -= spent
+        finally:
+            held += self._gate.set_busy(self, True)
+            self._give_back(held)
         return max(remaining, 0.0)
+
+    @contextmanager
+    def beside_windows(self, sessions: Collection[Freezable]) -> Generator[None]:
+        """Wait for something about `sessions` that need not stop for a window of another's.
+
+        Meanwhile nobody waits for this guest, and they are not frozen; afterwards it waits while it is held.
+        """
+        mine = [session for session in self.sessions if session in sessions]
+        self.sessions = [session for session in self.sessions if session not in sessions]
+        self._gate.set_busy(self, False)
+        try:
+            yield
+        finally:
+            self._give_back(self._gate.set_busy(self, True))
+            self.sessions += [session for session in mine if session.ended is None]
 
     def return_from_command(self) -> None:
         """Be busy again, whatever ended the command."""
         self._give_back(self._gate.set_busy(self, True))
 
     def _give_back(self, seconds: float) -> None:
+        self.seconds_held += seconds
         for budget in self.budgets:
             budget.extend(seconds)

@@ -1,4 +1,4 @@
-"""The judge's grip on the processes it does not trust: fork servers, and sessions with what they spawn.
+"""The judge's grip on the processes it does not trust.
 
 A `Session` is one contestant (or one reference runner) as the judge sees it: a door to send commands through, a leash
 to kill it with, and an arena for tensors. Every command has a deadline; how a session may end is in `ends`.
@@ -6,146 +6,24 @@ to kill it with, and an arena for tensors. Every command has a deadline; how a s
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import logging
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
-import threading
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kerneldojo.contestant.arena import HostArena
-from kerneldojo.contestant.forkserver import last_line
 from kerneldojo.contestant.sandbox.processes import descendants
-from kerneldojo.contestant.wire import (
-    Channel,
-    ChannelClosed,
-    DeadlinePassed,
-    MalformedFrame,
-    WireError,
-    channel_pair,
-)
+from kerneldojo.contestant.scratch import own_folder
+from kerneldojo.contestant.wire import ChannelClosed, DeadlinePassed, MalformedFrame, WireError, channel_pair
 from kerneldojo.judging.ends import Died, Infrastructure, Late, Tampered, failed
+from kerneldojo.judging.servers import ForkServer
 
-START_SECONDS = 180.0
-"""A cold fork server imports torch and Triton and compiles a kernel; on a busy machine that takes a while."""
-
-BOOTSTRAP = (
-    "import sys; sys.path[:] = {path!r}; from kerneldojo.contestant.forkserver import main; main({flavour!r}, {fd})"
-)
+__all__ = ["ForkServer", "Session", "host_arena"]
 
 log = logging.getLogger(__name__)
-
-
-class ForkServer:
-    """A fork server process of one flavour; started on first use, replaced when it dies."""
-
-    def __init__(self, flavour: str, environment: Mapping[str, str] | None = None) -> None:
-        self.flavour = flavour
-        self.features: dict[str, Any] = {}
-        self._environment = dict(environment or {})
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: Channel | None = None
-        self._ready = False
-        atexit.register(self.close)
-
-    def start(self) -> None:
-        """Start it without waiting until it is warm."""
-        with self._lock:
-            self._start()
-
-    def wait_ready(self) -> None:
-        """Wait until it is warm.
-
-        Raises:
-            Infrastructure: it did not come up.
-        """
-        with self._lock:
-            self._wait_ready()
-
-    def _start(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            return
-        self._control, theirs = channel_pair()
-        path = [entry for entry in sys.path if entry]
-        code = BOOTSTRAP.format(path=path, flavour=self.flavour, fd=theirs.fileno())
-        environment = {
-            "PATH": os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"),
-            "LANG": "C.UTF-8",
-            "HOME": "/nonexistent",
-            "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # Asking whether CUDA is there must not initialise it.
-            **({"TRITON_INTERPRET": "1"} if self.flavour == "interpret" else {}),
-            **self._environment,
-        }
-        self._process = subprocess.Popen(
-            [sys.executable, "-s", "-c", code],
-            pass_fds=[theirs.fileno()],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            cwd="/",
-            start_new_session=True,
-        )
-        theirs.close()
-        self._ready = False
-
-    def _wait_ready(self) -> None:
-        self._start()
-        if self._ready:
-            return
-        assert self._control is not None
-        try:
-            message = self._control.receive(START_SECONDS)
-        except WireError as error:
-            self._shut()
-            raise Infrastructure(f"the {self.flavour} fork server did not start: {error}") from None
-        if "failed" in message:
-            self._shut()
-            log.error("the %s fork server did not start:\n%s", self.flavour, message["failed"])
-            raise Infrastructure(f"the {self.flavour} fork server did not start: {last_line(message['failed'])}")
-        self.features = message["features"]
-        self._ready = True
-
-    def spawn(self, request: dict[str, Any], fds: Sequence[int]) -> None:
-        """Ask for a contestant; `fds` are its leash, its door and its arenas."""
-        with self._lock:
-            for attempt in (1, 2):
-                self._wait_ready()
-                assert self._control is not None
-                try:
-                    self._control.send({"op": "spawn", **request}, fds)
-                    return
-                except ChannelClosed:
-                    self._shut()
-                    if attempt == 2:
-                        raise Infrastructure(f"the {self.flavour} fork server died") from None
-
-    def close(self) -> None:
-        """Let it end, and with it everything that it spawned."""
-        with self._lock:
-            self._shut()
-
-    def _shut(self) -> None:
-        if self._control is not None:
-            self._control.close()
-            self._control = None
-        if self._process is not None:
-            try:
-                self._process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
-        self._ready = False
 
 
 class Session:
@@ -165,10 +43,12 @@ class Session:
         """What isolation holds; known once `wait_started` returned."""
         self._keeper = 0
         """Process id of its keeper, known with `measures`; everything that is hosted hangs below it."""
+        self.runs_beside_windows = False
+        """Whether it need not stand still in others' windows: it is making a context, and is nobody's yet."""
         self._number = 0
         self._answered = 0
         self._is_dying = False
-        self._scratch = Path(tempfile.mkdtemp(prefix="dojo-"))
+        self._scratch = Path(tempfile.mkdtemp(prefix="dojo-", dir=own_folder()))
         self._door, their_door = channel_pair()
         self._leash, their_leash = channel_pair()
         try:
@@ -251,16 +131,29 @@ class Session:
         return self.ended is None
 
     def wait_started(self, timeout: float = 30.0) -> None:
-        """Wait until the sandbox has closed around it."""
+        """Wait until the sandbox has closed around it, or it has ended.
+
+        Raises:
+            Infrastructure: it was never heard of: its fork server died, or hangs.
+        """
         while not self.measures and self.ended is None:
-            self._note(self._leash.receive(timeout))
+            self._hear(timeout)
+
+    def _hear(self, timeout: float) -> dict[str, Any]:
+        """The next message of its fork server, noted."""
+        try:
+            message = self._leash.receive(timeout)
+        except WireError as error:
+            raise Infrastructure(f"nothing was heard of a contestant: {error}") from None
+        self._note(message)
+        return message
 
     def pids(self) -> list[int]:
         """Ids of its processes as they are now; none before it has started or once it has ended."""
         return descendants(self._keeper) if self._keeper and self.ended is None else []
 
     def freeze(self, timeout: float = 5.0) -> None:
-        """Stop it from running until `thaw`."""
+        """Stop it from running until `thaw`; returns when it is stopped, or has ended."""
         self._order("freeze", timeout)
 
     def thaw(self, timeout: float = 5.0) -> None:
@@ -269,8 +162,12 @@ class Session:
 
     def _order(self, order: str, timeout: float) -> None:
         self.wait_started()
+        if self.ended is not None:
+            return
         self._leash.send({"op": order})
-        self._note(self._leash.receive(timeout))
+        # The answer to an earlier order may come first, if nobody had the patience to wait for it.
+        while self.ended is None and self._hear(timeout).get("frozen") is not (order == "freeze"):
+            pass
 
     def kill(self, patience: float = 0.0) -> None:
         """End it and everything that it started; `ended` says how it ended.
@@ -335,8 +232,10 @@ class Session:
     def _discard(self) -> None:
         self._door.close()
         self._leash.close()
-        self.arena.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        try:
+            self.arena.close()
+        finally:  # A device that was lost does not take memory back.
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 def host_arena(num_bytes: int) -> HostArena:

@@ -2,7 +2,7 @@
 
 The records come from CUPTI inside the contestant, so they are a claim. Own kernels are told by identity, never by
 name; and with its kernels silent a candidate still spends the time that everything else takes, which the judge's own
-clock has measured (`timing.measure`): coverage is cut to what vanished.
+clock has measured (`timing.run`): coverage is cut to what vanished.
 """
 
 from __future__ import annotations
@@ -23,11 +23,23 @@ LAUNCH_HOST_US = 15.0
 MAX_COUNTED_LAUNCHES = 30
 
 
-def measure(match: Match, findings: Findings) -> None:
-    """Fill in `kernels` and `coverage`; leaves them out, with a note, where there are no usable records."""
+Rows = list[dict[str, Any]]
+"""Kernels with what they took: name, own, device_us and launches a call."""
+
+
+def take(match: Match, findings: Findings) -> Rows:
+    """Have a few calls profiled; the device should be the contestant's alone. Empty without usable records.
+
+    Raises:
+        Ruling: the contestant did not get through it.
+    """
     sets = findings.timed_sets[:PROFILED_CALLS]
     answer = match.contestant.ask("platform", "profile", what="profile", instance="timed", sets=sets)
-    rows = _checked(answer.get("kernels"))
+    return _checked(answer.get("kernels"))
+
+
+def fill(rows: Rows, findings: Findings) -> None:
+    """Fill in `kernels` and `coverage`; leaves them out, with a note, where there are no usable records."""
     if not rows:
         findings.notes.append("no usable profile: coverage is unknown")
         return

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kerneldojo.contestant import tree
-from kerneldojo.judging.ends import HostedEnd
+from kerneldojo.judging.ends import Died, HostedEnd, Infrastructure
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.ruling import of_reference
@@ -50,15 +50,40 @@ class Reference:
         """Verdicts that it has served, the present one included."""
         self.is_doubtful = False
         """Whether it ever did what it should not: then it serves no other verdict."""
+        self._is_loaded = False
 
     def renew(self, budget: float) -> None:
         """Begin another verdict, with a time budget of its own."""
         self.hosted = Hosted(self.hosted.session, budget)
         self.num_uses += 1
 
+    def post_open(self) -> None:
+        """On a GPU, begin to make its context, unless it has served before."""
+        if not self._is_loaded:
+            with self._opening():
+                self.hosted.post("open")
+
+    def prepare(self) -> None:
+        """After `post_open`: have the problem's source imported, unless it has served before."""
+        if self._is_loaded:
+            return
+        with self._opening():
+            self.hosted.session.collect(self.hosted.remaining)
+        self.load()
+
+    @contextmanager
+    def _opening(self) -> Generator[None]:
+        """Nothing of the problem's has run yet: what goes wrong is our fault."""
+        try:
+            yield
+        except HostedEnd as end:
+            self.is_doubtful = True
+            raise Infrastructure(f"a reference runner could not open its device: {end}") from None
+
     def load(self) -> None:
         """Import the problem's source."""
         self._ask("load", "import", source=self._problem.source, entry_point="Model")
+        self._is_loaded = True
 
     def draw(self, what: str, seed: int, distribution: str = "own") -> Any:
         """Return what `get_inputs` or `get_init_inputs` gives under `seed`."""
@@ -134,6 +159,10 @@ class Reference:
         """Forget all instances."""
         self._ask("release", "release")
 
+    def settle(self) -> None:
+        """Forget all instances, and be as a fresh process would be, as far as one that has run can."""
+        self._ask("settle", "release")
+
     def _ask(self, operation: str, stage: str, **fields: Any) -> dict[str, Any]:
         with self._watched(stage):
             return self.hosted.ask(operation, **fields)
@@ -145,6 +174,10 @@ class Reference:
             yield
         except BaseException as end:
             self.is_doubtful = True
+            if (
+                isinstance(end, Died) and self.num_uses > 1
+            ):  # It has served before: not the problem's fault, as it seems.
+                raise Infrastructure(f"a reference runner that had served before ended ({stage}): {end}") from None
             if isinstance(end, HostedEnd):
                 raise of_reference(end, stage) from None
             raise

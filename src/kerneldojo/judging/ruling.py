@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from kerneldojo.judging.ends import Died, Failed, HostedEnd, Late, Tampered
 from kerneldojo.schema import Exploit, Status
 
@@ -16,12 +18,20 @@ class Ruling(Exception):
         message: one or a few lines from a whitelist; nothing secret.
         exploits: evidence, exactly when the status is `EXPLOIT`.
         max_error: the error that decided, in units of the tolerance, where it was one.
+        lacks: what a problem had too little of here, where that is why it cannot be judged.
     """
 
     def __init__(
-        self, status: Status, message: str, exploits: tuple[Exploit, ...] = (), *, max_error: float | None = None
+        self,
+        status: Status,
+        message: str,
+        exploits: tuple[Exploit, ...] = (),
+        *,
+        max_error: float | None = None,
+        lacks: Literal["", "memory", "time"] = "",
     ) -> None:
         super().__init__(message)
+        self.lacks: Literal["", "memory", "time"] = lacks
         self.max_error = max_error
         self.status = status
         self.message = message
@@ -62,4 +72,11 @@ def of_candidate(end: HostedEnd, stage: str, source: str = "") -> Ruling:
 def of_reference(end: HostedEnd, stage: str) -> Ruling:
     """What it means that the reference runner ended: the problem cannot be judged."""
     text = end.text if isinstance(end, Failed) else of_candidate(end, stage).message
-    return Ruling(Status.INVALID_PROBLEM, f"the reference failed ({stage}): {text}")
+    return Ruling(Status.INVALID_PROBLEM, f"the reference failed ({stage}): {text}", lacks=_lack(end))
+
+
+def _lack(end: HostedEnd) -> Literal["", "memory", "time"]:
+    if isinstance(end, Late):
+        return "time"
+    is_hungry = end.kind == "out_of_memory" if isinstance(end, Failed) else getattr(end, "cause", "") == "memory"
+    return "memory" if is_hungry else ""

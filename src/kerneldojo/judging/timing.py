@@ -7,29 +7,29 @@ rounds, on the same inputs, in random order. See `docs/timing.md`.
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from kerneldojo.contestant import tree
-from kerneldojo.contestant.arena import Slot
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda import statistics, trials
-from kerneldojo.devices.cuda.inputs import InputSets, Layout, num_sets
+from kerneldojo.devices.cuda.inputs import InputSets, Layout, may_shuffle, num_sets
 from kerneldojo.devices.cuda.memory import SharedRegion
 from kerneldojo.devices.cuda.statistics import Fit
 from kerneldojo.devices.cuda.trials import Effort, Series, Trials
 from kerneldojo.devices.cuda.window import Side
 from kerneldojo.judging.contestant import Answer, Contestant
-from kerneldojo.judging.ends import Died, HostedEnd, Late
+from kerneldojo.judging.ends import HostedEnd, Late
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.inspection import Inspection, Witness
 from kerneldojo.judging.outputs import check_outputs
-from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.rounds import Match, secret_seed
 from kerneldojo.judging.ruling import Ruling, exploit, of_candidate, of_reference
+from kerneldojo.judging.sides import SideEnded, compile_baseline, nodes, post, post_reference, side
 from kerneldojo.judging.verdict import Findings
-from kerneldojo.problems.distributions import is_structural
 from kerneldojo.schema import Roofline, Status, Timing, content_hash
 
 NUM_BASES = 4
@@ -37,18 +37,36 @@ NUM_BASES = 4
 MAX_SETS = 128
 
 
-def measure(bench: Any, match: Match, twin: Contestant | None, region: SharedRegion, findings: Findings) -> None:
-    """Fill in the timings of `findings`.
+@dataclass
+class Prepared:
+    """Everything that windows need, made while others may still use the device."""
+
+    values: Any
+    """One set of inputs as the reference drew it: the structure of all."""
+    inputs: InputSets
+    outputs: list[Layout]
+    """Of the reference."""
+    layouts: list[Layout]
+    """Of the contestant's outputs."""
+    hosted: dict[str, Hosted]
+    """The sides by name."""
+    sets: dict[str, list[tree.Node]]
+    """Argument trees of each side, one a call."""
+    result: Trials | None = None
+    """What the last run of windows showed."""
+    witnesses: list[Witness] = field(default_factory=list[Witness])
+
+
+def prepare(match: Match, region: SharedRegion, findings: Findings) -> Prepared:
+    """Construct both sides, and lay their inputs out.
 
     Args:
-        bench: the `CudaBench`.
         match: reference and contestant, after the rounds.
-        twin: the silent twin, if it got so far.
         region: memory for the inputs, mapped by all of them.
-        findings: where the figures go.
+        findings: where the argument trees go, for the profile.
 
     Raises:
-        Ruling: wrong, reused, deferred or batched work in timed calls; below the physical limit.
+        Ruling: the candidate does not get so far.
     """
     reference, contestant = match.reference, match.contestant
     match.prepare("timed")
@@ -58,93 +76,74 @@ def measure(bench: Any, match: Match, twin: Contestant | None, region: SharedReg
     count = max(1, num_sets(layouts, region.size, MAX_SETS))
     inputs = InputSets(region, bases, [may_shuffle(tensor) for tensor in bases[0]], count)
     inputs.refresh(count)
-    sets = {
-        "contestant": _nodes(contestant.hosted, drawn[0], inputs),
-        "reference": _nodes(reference.hosted, drawn[0], inputs),
-    }
+    hosted = {"contestant": contestant.hosted, "reference": reference.hosted}
+    sets = {name: nodes(party, drawn[0], inputs) for name, party in hosted.items()}
     findings.timed_sets = sets["contestant"]
+    compile_baseline(reference, sets["reference"], findings)
     expected = reference.expect("timed", drawn[0], ("native",), secret_seed())
-    outputs = [Layout.of(tensor) for tensor in expected.outputs["native"]]
     answer = contestant.call("timed", contestant.hosted.give(drawn[0]), secret_seed())
+    return Prepared(
+        values=drawn[0],
+        inputs=inputs,
+        outputs=[Layout.of(tensor) for tensor in expected.outputs["native"]],
+        layouts=[Layout.of(tensor) for tensor in answer.outputs],
+        hosted=hosted,
+        sets=sets,
+    )
+
+
+def add_twin(prepared: Prepared, match: Match, twin: Contestant) -> None:
+    """Time the silent twin too, if it survives a call without its kernels."""
+    if _prepare_twin(match, twin, prepared.values):
+        prepared.hosted["twin"] = twin.hosted
+        prepared.sets["twin"] = nodes(twin.hosted, prepared.values, prepared.inputs)
+
+
+def run(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> None:
+    """Run the windows: this alone needs the device to itself. May be done again; the last time counts.
+
+    Raises:
+        Ruling: the contestant ended, or what it returned in timed calls was wrong, reused or nowhere.
+    """
     is_known = bench.reference_times is not None and bench.reference_times.has(reference_key(findings))
-    theirs = _side("reference", reference.hosted, outputs, is_decisive=not is_known)
-    mine = _side("contestant", contestant.hosted, [Layout.of(tensor) for tensor in answer.outputs])
-    sides = {"reference": theirs, "contestant": mine}
-    _post_reference(reference, sets["reference"], findings)
-    _post(contestant.hosted, "timed", sets["contestant"])
-    if twin is not None and _prepare_twin(match, twin, drawn[0]):
-        sides["twin"] = _side("twin", twin.hosted, list(mine.layouts), is_decisive=False)
-        _post(twin.hosted, "timed", _nodes(twin.hosted, drawn[0], inputs))
-    inspection = Inspection(sides, inputs, bench.stopwatch)
-    result = _run(bench, sides, inputs, findings, inspection)
-    _collect(match, twin if "twin" in sides else None, result)
+    sides: dict[str, Side] = {}
+    for name, hosted in prepared.hosted.items():
+        layouts = prepared.outputs if name == "reference" else prepared.layouts
+        is_decisive = name == "contestant" or (name == "reference" and not is_known)
+        sides[name] = side(name, hosted, layouts, is_decisive=is_decisive)
+    post_reference(match.reference, prepared.sets["reference"], findings)
+    for name in prepared.hosted:
+        if name != "reference":
+            post(prepared.hosted[name], prepared.sets[name])
+    inspection = Inspection(sides, prepared.inputs, bench.stopwatch)
+    try:
+        result = _run(bench, sides, prepared.inputs, findings, inspection)
+    except SideEnded as ended:
+        _hear_others(prepared, ended.side)
+        if ended.side == "twin":  # It broke without its kernels: then its time says nothing, and others go on.
+            del prepared.hosted["twin"]
+            run(bench, prepared, match, findings)
+            return
+        if ended.side == "reference":
+            raise of_reference(ended.end, "timed calls") from None
+        raise of_candidate(ended.end, "timed calls") from None
+    _collect(match, prepared.hosted.get("twin"), result)
     if inspection.wrong is not None:
         raise inspection.wrong
-    for witness in inspection.witnesses:
-        _check(match, witness, drawn[0])
-    _fill(bench, findings, match, result)
+    prepared.result, prepared.witnesses = result, inspection.witnesses
+
+
+def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> None:
+    """Fill in the timings of `findings`; others may use the device.
+
+    Raises:
+        Ruling: wrong or deferred work in timed calls; below the physical limit.
+    """
+    assert prepared.result is not None
+    for witness in prepared.witnesses:
+        _check(match, witness, prepared.values)
+    _fill(bench, findings, match, prepared.result)
     _hold_against_limit(bench, findings)
-
-
-def may_shuffle(tensor: torch.Tensor) -> bool:
-    """Whether moving elements about leaves an input what it is: no labels, no zeros that mean something, no order."""
-    if is_structural(tensor) or tensor.dim() == 0:
-        return False
-    if float((tensor == 0).double().mean()) > 1e-3:
-        return False
-    square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2]
-    if square and torch.equal(tensor, tensor.transpose(-1, -2)):
-        return False
-    rises = (tensor[..., 1:] >= tensor[..., :-1]).double().mean() if tensor.shape[-1] > 2 else 0.5
-    return bool(0.05 < float(rises) < 0.95)
-
-
-def _nodes(hosted: Hosted, values: Any, inputs: InputSets) -> list[tree.Node]:
-    """Argument trees, one a call, whose tensors lie in the shared inputs."""
-    arena = hosted.arena
-    base = arena.base(arena.inputs)
-
-    def node(index: int) -> tree.Node:
-        numbers = iter(range(len(inputs.layouts)))
-
-        def place(_: torch.Tensor) -> Slot:
-            number = next(numbers)
-            layout = inputs.layouts[number]
-            return Slot(
-                offset=base + inputs.offset(index, number),
-                shape=list(layout.shape),
-                stride=list(layout.stride),
-                dtype=str(layout.dtype).removeprefix("torch."),
-            )
-
-        return tree.encode(values, place)
-
-    return [node(index) for index in range(inputs.count)]
-
-
-def _side(name: str, hosted: Hosted, layouts: list[Layout], *, is_decisive: bool = True) -> Side:
-    def check() -> None:
-        if hosted.session.has_ended():
-            raise Died({})
-
-    return Side(name, hosted.arena, tuple(layouts), check, is_decisive)
-
-
-def _post(hosted: Hosted, instance: str, sets: list[tree.Node], **fields: Any) -> None:
-    hosted.post("platform", what="windows", instance=instance, sets=sets, **fields)
-
-
-def _post_reference(reference: Reference, sets: list[tree.Node], findings: Findings) -> None:
-    """Start the reference's series: as written, or as `torch.compile` makes it."""
-    tf32 = findings.precision_class == "tf32"
-    instance = "timed"
-    if findings.protocol.baseline == "compile":
-        instance = "baseline"
-        try:
-            reference.hosted.ask("platform", what="baseline", instance="timed", sets=sets[:1], tf32=tf32)
-        except HostedEnd as end:
-            raise of_reference(end, "torch.compile") from None
-    _post(reference.hosted, instance, sets, tf32=tf32)
 
 
 def _prepare_twin(match: Match, twin: Contestant, values: Any) -> bool:
@@ -167,13 +166,19 @@ def _run(bench: Any, sides: dict[str, Side], inputs: InputSets, findings: Findin
     )
     try:
         return trials.run(bench.stopwatch, list(sides.values()), inputs, bench.clock, effort, inspect=inspection)
-    except pages.Late:
-        raise of_candidate(Late("timed calls"), "timed calls") from None
-    except HostedEnd as end:
-        raise of_candidate(end, "timed calls") from None
+    except pages.Late as late:
+        raise SideEnded(late.side or "contestant", Late("timed calls")) from None
 
 
-def _collect(match: Match, twin: Contestant | None, result: Trials) -> None:
+def _hear_others(prepared: Prepared, ended: str) -> None:
+    """Their series were ended with it: hear so, that they can be asked other things."""
+    for name, hosted in prepared.hosted.items():
+        if name != ended:
+            with contextlib.suppress(HostedEnd):
+                hosted.session.collect(10.0)
+
+
+def _collect(match: Match, twin: Hosted | None, result: Trials) -> None:
     """Hear how each side's series ended."""
     try:
         match.reference.hosted.session.collect(60.0)
@@ -181,7 +186,7 @@ def _collect(match: Match, twin: Contestant | None, result: Trials) -> None:
         raise of_reference(end, "timed calls") from None
     if twin is not None:
         try:
-            twin.hosted.session.collect(30.0)
+            twin.session.collect(30.0)
         except HostedEnd:
             result.series.pop("twin", None)  # It broke without its kernels: then its time says nothing.
     failed = result.series["contestant"].failed

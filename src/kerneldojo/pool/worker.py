@@ -35,17 +35,29 @@ class Worker:
         channel: to the pool.
         num_verdicts: verdicts that may be under way at once.
         reuse_reference_times: as in `pool.PoolConfig`.
+        contexts_beside_windows: likewise.
         cores: those that it may use and no other GPU's worker does; empty for no such.
     """
 
     def __init__(
-        self, channel: Channel, num_verdicts: int, *, reuse_reference_times: bool, cores: Sequence[int] = ()
+        self,
+        channel: Channel,
+        num_verdicts: int,
+        *,
+        reuse_reference_times: bool,
+        contexts_beside_windows: bool = False,
+        cores: Sequence[int] = (),
     ) -> None:
         from kerneldojo.judging import Judge
 
         self._channel = channel
         self._lock = threading.Lock()
-        self._judge = Judge(num_verdicts=num_verdicts, reuse_reference_times=reuse_reference_times, cores=cores)
+        self._judge = Judge(
+            num_verdicts=num_verdicts,
+            reuse_reference_times=reuse_reference_times,
+            contexts_beside_windows=contexts_beside_windows,
+            cores=cores,
+        )
 
     def serve(self, device: str) -> None:
         """Judge until the pool is gone or says that it is enough."""
@@ -105,7 +117,7 @@ class Worker:
 
 def main(arguments: list[str]) -> None:
     """Serve on the socket `FD` for `DEVICE`, several verdicts at once, on `CORES`; ends the process."""
-    fd, owner, device, num_verdicts, reuse, listed = arguments
+    fd, owner, device, num_verdicts, reuse, listed, *beside = arguments
     cores = [int(core) for core in listed.split(",") if core]
     if cores:
         os.sched_setaffinity(0, cores)  # Before there is another thread or process, so that all of ours have it.
@@ -116,7 +128,13 @@ def main(arguments: list[str]) -> None:
     logging.basicConfig(level=logging.WARNING, format=f"worker {os.getpid()} ({device}): %(message)s")
     channel = Channel(socket.socket(fileno=int(fd)))
     try:
-        Worker(channel, int(num_verdicts), reuse_reference_times=reuse == "1", cores=cores).serve(device)
+        Worker(
+            channel,
+            int(num_verdicts),
+            reuse_reference_times=reuse == "1",
+            contexts_beside_windows=beside == ["1"],
+            cores=cores,
+        ).serve(device)
     except WireError:
         os._exit(1)
     os._exit(0)

@@ -7,15 +7,12 @@ who waits hears why.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import kerneldojo
+from kerneldojo.contestant.scratch import Scratch
 from kerneldojo.contestant.wire import DeadlinePassed, WireError, channel_pair
 from kerneldojo.pool.config import PATIENCE, PoolConfig
 from kerneldojo.pool.faults import Cause, Sick, WorkerLost
@@ -31,7 +29,6 @@ from kerneldojo.schema import Evaluation, Job
 
 log = logging.getLogger(__name__)
 
-PREFIX = "dojo-pool-"
 _GLANCE_SECONDS = 0.2
 """How often whoever waits for a worker to start looks whether it is still wanted."""
 
@@ -81,7 +78,7 @@ class WorkerProcess:
         self._scratch = Scratch()
         self._channel, theirs = channel_pair()
         fields = [theirs.fileno(), os.getpid(), device, num_verdicts, int(config.reuse_reference_times)]
-        fields.append(",".join(map(str, cores)))
+        fields += [",".join(map(str, cores)), int(config.contexts_beside_windows)]
         command = [sys.executable, "-P", "-m", "kerneldojo.pool.worker", *map(str, fields)]
         environment = {**os.environ, "TMPDIR": str(self._scratch.folder), "PYTHONPATH": import_path()}
         if not device.startswith("cuda"):
@@ -255,37 +252,3 @@ def import_path() -> str:
     """PYTHONPATH by which a worker finds the package that this process runs, whatever the working folder."""
     root = str(Path(kerneldojo.__file__).resolve().parent.parent)
     return os.pathsep.join([root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
-
-
-class Scratch:
-    """A folder for one worker's temporary files, locked while we live; those that nobody holds are removed."""
-
-    def __init__(self) -> None:
-        base = Path(tempfile.gettempdir())
-        for left in base.glob(f"{PREFIX}*"):
-            _remove_if_left(left)
-        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
-        self.folder.chmod(0o711)  # Contestants run as users of their own: they reach their folders in it, nothing else.
-        self._lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-
-    def close(self) -> None:
-        """Remove it."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        os.close(self._lock)
-
-
-def _remove_if_left(folder: Path) -> None:
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return  # Another user's, or just removed.
-    try:
-        age = time.time() - os.fstat(descriptor).st_mtime
-        if age > 60:  # Younger ones may be about to be locked.
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-    except BlockingIOError:
-        pass  # Its owner lives.
-    finally:
-        os.close(descriptor)

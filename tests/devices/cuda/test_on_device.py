@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import candidates
@@ -71,6 +71,51 @@ def test_what_was_not_written_is_nan(server: Server) -> None:
         for y in (first, again):
             assert y[:256].isfinite().all()
             assert y[256:].isnan().all()
+
+
+# Contexts
+
+
+def test_a_source_costs_a_context_only_if_it_touches_the_device(server: Server) -> None:
+    device = clock.Device(0)
+    touching = f"{candidates.HONEST}\nMADE_AT_IMPORT = torch.ones(1 << 20, device='cuda')\n"
+    for source, makes_one in ((candidates.HONEST, False), (touching, True)):
+        with hosted(server) as contestant:
+            before = steady(device.used_bytes)
+            assert "failure" not in contestant.ask("load", source=source, entry_point="ModelNew")
+            assert (device.used_bytes() - before > 200 << 20) == makes_one
+            assert "failure" not in contestant.ask("open")
+            assert device.used_bytes() - before > 200 << 20
+            x = matrix()
+            assert "failure" not in contestant.start(source)
+            assert is_softmax(x, contestant.call(x))
+            heap = contestant.ask("platform", what="memory")["heap"]
+            assert heap["fallback_count"] == 0, "what was made at import lies in the shared heap too"
+
+
+def steady(read: Callable[[], int]) -> int:
+    """A figure once it has not moved for half a second: whoever was before may still be going."""
+    last, since = read(), time.monotonic()
+    while time.monotonic() - since < 0.5:
+        time.sleep(0.05)
+        if read() != last:
+            last, since = read(), time.monotonic()
+    return last
+
+
+def test_a_settled_process_begins_its_heap_anew(server: Server) -> None:
+    product = candidates.TORCH_ONLY.replace("torch.softmax(x, -1)", "torch.softmax(x, -1) + 0 * (x @ x.t()).sum()")
+    with hosted(server) as contestant:
+        contestant.start(product)
+        first = contestant.call(matrix())
+        assert isinstance(first, torch.Tensor), first
+        assert contestant.ask("platform", what="memory")["heap"]["peak_bytes"] > 0
+        assert "failure" not in contestant.ask("settle")
+        heap = contestant.ask("platform", what="memory")["heap"]
+        assert heap["live_bytes"] == heap["peak_bytes"] <= 1 << 20, "libraries keep something, but no workspace"
+        contestant.start(product)
+        x = matrix()
+        assert is_softmax(x, contestant.call(x))
 
 
 # Silence

@@ -269,6 +269,15 @@ void dojo_arena_reclaim() {
   state.quarantine.clear();
 }
 
+// The device is idle, and whoever used the region is done: free memory becomes one piece again, as far as it can.
+void dojo_arena_settle() {
+  Arena& state = arena();
+  std::lock_guard<std::mutex> lock(state.mutex);
+  merge_free(state);
+  state.peak_bytes = state.live_bytes;
+  state.fallback_count = state.fallback_bytes = 0;
+}
+
 // live, peak, highest mark, fallback allocations, fallback bytes
 void dojo_arena_statistics(uint64_t out[5]) {
   Arena& state = arena();

@@ -12,6 +12,7 @@ allocators lack, are answered from the heap; `torch.compile(mode="reduce-overhea
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -77,8 +78,9 @@ class CudaArena:
         device: int = 0,
         inputs: SharedRegion | None = None,
         silent: bool = False,
+        owns_inputs: bool = False,
     ) -> CudaArena:
-        """Allocate; `inputs` is shared with others and stays the caller's to close.
+        """Allocate; `inputs` is shared with others.
 
         Args:
             exchange_bytes: for arguments, and for results that are not in the heap.
@@ -87,6 +89,7 @@ class CudaArena:
             device: CUDA device.
             inputs: region for the inputs of timed calls.
             silent: whether the candidate's own kernels are to be no-ops in this contestant.
+            owns_inputs: whether `inputs` is closed with the arena, once there is one; else it stays the caller's.
         """
         exchange = SharedRegion.create(exchange_bytes, device)
         try:
@@ -95,13 +98,18 @@ class CudaArena:
             exchange.close()
             raise
         regions = [exchange, heap, *([inputs] if inputs is not None else [])]
-        page = Page.create(tuple(region.size for region in regions), silent=silent)
-        return cls(page, regions, device, owned=2)
+        try:
+            page = Page.create(tuple(region.size for region in regions), silent=silent)
+        except BaseException:
+            heap.close()
+            exchange.close()
+            raise
+        return cls(page, regions, device, owned=len(regions) if owns_inputs else 2)
 
     @classmethod
-    def open(cls, fds: Sequence[int], device: int = 0) -> CudaArena:
-        """Map what the judge exported: the page first, then the regions."""
-        page = Page.open(fds[0])
+    def open(cls, fds: Sequence[int], device: int = 0, page: Page | None = None) -> CudaArena:
+        """Map what the judge exported: the page first (unless it is open already), then the regions."""
+        page = page or Page.open(fds[0])
         sizes = page.region_bytes
         regions = [SharedRegion.open(fd, size, device) for fd, size in zip(fds[1:], sizes, strict=True)]
         return cls(page, regions, device, owned=len(regions))
@@ -155,9 +163,10 @@ class CudaArena:
 
     def close(self) -> None:
         """Give the memory back. Views must not be used any more."""
-        self.page.close()
-        for region in self._regions[: self._owned]:
-            region.close()
+        with contextlib.ExitStack() as stack:  # Each, also if the driver refuses one of them.
+            for region in self._regions[: self._owned]:
+                stack.callback(region.close)
+            self.page.close()
 
 
 class Heap:
@@ -207,6 +216,13 @@ class Heap:
     def reclaim(self) -> None:
         """Make memory that several streams used available again. The device must be idle."""
         self._library.dojo_arena_reclaim()
+
+    def settle(self) -> None:
+        """Merge all free memory, and forget how much was in use at most. The device must be idle.
+
+        With nothing alive, the next tensor lies where the first one ever did.
+        """
+        self._library.dojo_arena_settle()
 
     def statistics(self) -> dict[str, int]:
         """`live_bytes`, `peak_bytes`, `highest_bytes`, `fallback_count`, `fallback_bytes`."""

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from kerneldojo.devices.cuda.memory import SharedRegion, span
+from kerneldojo.problems.distributions import is_structural
 
 ALIGNMENT = 512
 NUM_STAMPS = 4096
@@ -149,3 +150,16 @@ def _storage(tensor: torch.Tensor) -> torch.Tensor:
     """The memory from a tensor's first element to its last, flat."""
     layout = Layout.of(tensor)
     return tensor.as_strided((layout.num_bytes // layout.dtype.itemsize,), (1,))
+
+
+def may_shuffle(tensor: torch.Tensor) -> bool:
+    """Whether moving elements about leaves an input what it is: no labels, no zeros that mean something, no order."""
+    if is_structural(tensor) or tensor.dim() == 0:
+        return False
+    if float((tensor == 0).double().mean()) > 1e-3:
+        return False
+    square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2]
+    if square and torch.equal(tensor, tensor.transpose(-1, -2)):
+        return False
+    rises = (tensor[..., 1:] >= tensor[..., :-1]).double().mean() if tensor.shape[-1] > 2 else 0.5
+    return bool(0.05 < float(rises) < 0.95)

@@ -45,6 +45,9 @@ OK, FAILED, NOT_PLAIN, TOO_MANY = 0, 1, 2, 3
 class Late(Exception):
     """The other side did not answer in time."""
 
+    side = ""
+    """Which side of several it was, where somebody noted it."""
+
 
 class Page:
     """The page, from either side. `Page.create()` for the judge, `Page.open(fd)` for the contestant."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -16,6 +17,7 @@ from kerneldojo.devices.cuda import arena as arenas
 from kerneldojo.devices.cuda import profiler, toolchain, warm
 from kerneldojo.devices.cuda.build import Builder
 from kerneldojo.devices.cuda.calls import CallLoop
+from kerneldojo.devices.cuda.page import Page
 from kerneldojo.devices.cuda.silence import OwnKernels
 
 MAX_PROFILED_CALLS = 50
@@ -26,13 +28,16 @@ class CallRecord:
     """What was seen during one call. Claims."""
 
     work: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """The candidate's own Triton kernels loaded so far in this process: `name`, `own`."""
+    """The candidate's own Triton kernels and extensions loaded so far in this process: `name`, `own`."""
     specializations: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """Empty: kernels are compiled for this very device as they run."""
 
 
 class CudaPlatform:
     """One contestant's device. Made once a process, before candidate code is imported.
+
+    A context takes a fifth of a second and a GPU makes only some 260 a minute, so there is none before something needs
+    it: `open`, or hosted code that uses CUDA as it is imported, for torch then calls us as it initialises itself.
 
     Args:
         arena_fds: page, exchange, heap and, for timing, inputs, as `CudaArena.fds` lists them.
@@ -42,25 +47,66 @@ class CudaPlatform:
 
     def __init__(self, arena_fds: list[int], device: str, decode: Callable[[Any, Any], Any]) -> None:
         self._decode = decode
-        index = 0 if os.environ.get("CUDA_VISIBLE_DEVICES") else int(device.partition(":")[2] or 0)
+        self._index = 0 if os.environ.get("CUDA_VISIBLE_DEVICES") else int(device.partition(":")[2] or 0)
+        self.device = torch.device("cuda", self._index)
         self._heap = warm.heap()
-        arenas.enter_context(index)
-        self.arena = arenas.CudaArena.open(arena_fds, index)
-        self._heap.open(self.arena.heap)
-        self.device = self.arena.device
-        silent = self.arena.page.silent
-        self.own = OwnKernels(silent=silent)
+        self._fds = list(arena_fds)
+        self._page = Page.open(arena_fds[0])
+        self._arena: arenas.CudaArena | None = None
+        self._fault: BaseException | None = None
+        self.own = OwnKernels(silent=self._page.silent)
         self.own.install()
         folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR", Path.cwd() / "extensions"))
-        capability = torch.cuda.get_device_capability(self.device)
-        self.builder = Builder(toolchain.find(capability), folder, silent=silent)
+        self.builder = Builder(toolchain.find(warm.capability()), folder, silent=self._page.silent)
         self.builder.install()
-        try:
-            self._profiler = profiler.Profiler(self.own, self.builder)
-        except ImportError:
-            self._profiler = None
-        self._loop = CallLoop(self.arena, self._heap)
+        self._profiler: profiler.Profiler | None = None
+        self._loop: CallLoop | None = None
         self._inputs: list[tuple[int, int]] = []
+        torch.cuda._lazy_call(self._map)  # pyright: ignore[reportPrivateUsage] - as torch's own modules do
+
+    def _map(self) -> None:
+        """Map the shared memory into the context that torch has just made; never raises, for torch would tell where."""
+        if self._arena is not None or self._fault is not None:
+            return
+        try:
+            arenas.enter_context(self._index)
+            arena = arenas.CudaArena.open(self._fds, self._index, self._page)
+            self._heap.open(arena.heap)
+            self._arena = arena
+        except BaseException as fault:
+            self._fault = fault
+
+    def open(self) -> None:
+        """Make the context, if there is none yet, and map the shared memory into it.
+
+        Raises:
+            RuntimeError: the driver refuses (`CudaError`), or torch does.
+        """
+        arenas.enter_context(self._index)
+        self._map()
+        if self._fault is not None:
+            raise self._fault
+
+    @property
+    def arena(self) -> arenas.CudaArena:
+        """Memory shared with the judge; opens the device."""
+        if self._arena is None:
+            self.open()
+        assert self._arena is not None
+        return self._arena
+
+    def settle(self) -> None:
+        """Give back what libraries keep of torch's memory, and begin the heap anew."""
+        if self._arena is None:
+            return
+        torch._C._cuda_clearCublasWorkspaces()  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+        torch.backends.cuda.cufft_plan_cache.clear()
+        torch.clear_autocast_cache()
+        self._inputs.clear()
+        self._loop = None
+        gc.collect()
+        torch.cuda.synchronize(self.device)
+        self._heap.settle()
 
     # What `kerneldojo.contestant.platform.Platform` asks for
 
@@ -104,7 +150,7 @@ class CudaPlatform:
         Raises:
             RuntimeError: `silenced` is asked of a contestant that was not born silent.
         """
-        if silenced and not self.arena.page.silent:
+        if silenced and not self._page.silent:
             raise RuntimeError("a contestant on CUDA is silent from birth or not at all")
         record = CallRecord()
         self._heap.poison(True)
@@ -112,7 +158,8 @@ class CudaPlatform:
             yield record
         finally:
             self._heap.poison(False)
-        record.work = [{"name": name, "own": True} for name in sorted(set(self.own.functions.values()))]
+        names = {*self.own.functions.values(), *(library.stem for library in self.builder.libraries)}
+        record.work = [{"name": name, "own": True} for name in sorted(names)]
 
     def tf32(self) -> AbstractContextManager[Any]:
         """Products with truncated operands, as `tl.dot` computes them; cuBLAS, which rounds, is closer to the truth."""
@@ -121,15 +168,17 @@ class CudaPlatform:
         return tf32_emulation()
 
     def synchronize(self) -> None:
-        """Wait until the device has done everything, on all streams."""
-        torch.cuda.synchronize(self.device)
-        self._heap.reclaim()
+        """Wait until the device has done everything, on all streams; without a context there is nothing."""
+        if self._arena is not None:
+            torch.cuda.synchronize(self.device)
+            self._heap.reclaim()
 
     # Operations of its own: `{"op": "platform", "what": ...}`
 
     def do_windows(self, command: dict[str, Any], _: Any, instances: dict[str, nn.Module]) -> dict[str, Any]:
         """Serve the judge's stopwatch until it ends the series. `sets`: argument trees, one a call of a window."""
         sets = self._decoded(command["sets"])
+        self._loop = self._loop or CallLoop(self.arena, self._heap)
         with _tf32_allowed() if command.get("tf32") else nullcontext():
             return {"layouts": self._loop.serve(instances[command["instance"]], sets)}
 
@@ -148,7 +197,9 @@ class CudaPlatform:
 
     def do_profile(self, command: dict[str, Any], _: Any, instances: dict[str, nn.Module]) -> dict[str, Any]:
         """Profile a call of each of `sets` after one that is not; `kernels` as `profiler.summary`, None if unknown."""
-        if self._profiler is None:
+        try:
+            self._profiler = self._profiler or profiler.Profiler(self.own, self.builder)
+        except ImportError:
             return {"kernels": None, "reason": "cupti-python is not installed"}
         instance = instances[command["instance"]]
         sets = self._decoded(command["sets"])[:MAX_PROFILED_CALLS]

@@ -150,7 +150,11 @@ class _Round:
             plan = draw_plan(length, side.layouts)
             # Stamped once a round: all sides of a round must see the same content.
             stamp = (lambda: stamps.pop().stamp(length)) if stamps else None
-            result = self._stopwatch.time(side, length, plan, stamp=stamp, with_events=with_events)
+            try:
+                result = self._stopwatch.time(side, length, plan, stamp=stamp, with_events=with_events)
+            except pages.Late as late:
+                late.side = side.name
+                raise
             timed[side.name] = result
             self._note(side.name, result, counted=counted)
         if self._inspect is not None and timed:

@@ -57,12 +57,16 @@ def driver_is_initialised() -> bool:
     return ctypes.CDLL("libcuda.so.1").cuDeviceGetCount(ctypes.byref(count)) != CUDA_ERROR_NOT_INITIALIZED
 
 
-def capability(index: int = 0) -> tuple[int, int]:
-    """Compute capability of a device, asked of NVML, which makes no context."""
+@cache
+def capability() -> tuple[int, int]:
+    """Compute capability of the one visible device, asked of NVML, which makes no context. Forks know it already."""
     nvml: Any = importlib.import_module("pynvml")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     nvml.nvmlInit()
     try:
-        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(nvml.nvmlDeviceGetHandleByIndex(index))
+        by_uuid = visible.startswith("GPU-")
+        handle = nvml.nvmlDeviceGetHandleByUUID(visible) if by_uuid else nvml.nvmlDeviceGetHandleByIndex(0)
+        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
     finally:
         nvml.nvmlShutdown()
     return int(major), int(minor)

@@ -1,0 +1,80 @@
+"""The sides of a timed race: which process, which of its instances, and where each call's inputs lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kerneldojo.contestant import tree
+from kerneldojo.contestant.arena import Slot
+from kerneldojo.devices.cuda.inputs import InputSets, Layout
+from kerneldojo.devices.cuda.window import Side
+from kerneldojo.judging.ends import Died, HostedEnd
+from kerneldojo.judging.hosted import Hosted
+from kerneldojo.judging.reference import Reference
+from kerneldojo.judging.ruling import of_reference
+from kerneldojo.judging.verdict import Findings
+
+
+class SideEnded(Exception):
+    """A side's process ended, or did not answer, while its calls were timed."""
+
+    def __init__(self, side: str, end: HostedEnd) -> None:
+        super().__init__(side)
+        self.side, self.end = side, end
+
+
+def nodes(hosted: Hosted, values: Any, inputs: InputSets) -> list[tree.Node]:
+    """Argument trees, one a call, whose tensors lie in the shared inputs."""
+    arena = hosted.arena
+    base = arena.base(arena.inputs)
+
+    def node(index: int) -> tree.Node:
+        numbers = iter(range(len(inputs.layouts)))
+
+        def place(_: torch.Tensor) -> Slot:
+            number = next(numbers)
+            layout = inputs.layouts[number]
+            return Slot(
+                offset=base + inputs.offset(index, number),
+                shape=list(layout.shape),
+                stride=list(layout.stride),
+                dtype=str(layout.dtype).removeprefix("torch."),
+            )
+
+        return tree.encode(values, place)
+
+    return [node(index) for index in range(inputs.count)]
+
+
+def side(name: str, hosted: Hosted, layouts: list[Layout], *, is_decisive: bool = True) -> Side:
+    """A hosted process as the stopwatch sees it; `check` raises `SideEnded`."""
+
+    def check() -> None:
+        if hosted.session.has_ended():
+            raise SideEnded(name, Died(hosted.session.ended or {}))
+
+    return Side(name, hosted.arena, tuple(layouts), check, is_decisive)
+
+
+def compile_baseline(reference: Reference, sets: list[tree.Node], findings: Findings) -> None:
+    """Have `torch.compile` make its version of the reference's timed instance, where that is the baseline."""
+    if findings.protocol.baseline == "compile":
+        tf32 = findings.precision_class == "tf32"
+        try:
+            reference.hosted.ask("platform", what="baseline", instance="timed", sets=sets[:1], tf32=tf32)
+        except HostedEnd as end:
+            raise of_reference(end, "torch.compile") from None
+
+
+def post(hosted: Hosted, sets: list[tree.Node]) -> None:
+    """Start a contestant's series."""
+    hosted.post("platform", what="windows", instance="timed", sets=sets)
+
+
+def post_reference(reference: Reference, sets: list[tree.Node], findings: Findings) -> None:
+    """Start the reference's series: as written, or as `torch.compile` made it, in the candidate's arithmetic."""
+    instance = "baseline" if findings.protocol.baseline == "compile" else "timed"
+    tf32 = findings.precision_class == "tf32"
+    reference.hosted.post("platform", what="windows", instance=instance, sets=sets, tf32=tf32)

@@ -1,0 +1,234 @@
+"""Guests of a gate that leave, fail or are slow at the wrong moment; with real threads, and a real frozen process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerneldojo.judging.ends import Infrastructure
+from kerneldojo.judging.gate import Canary, Gate
+from kerneldojo.judging.host import COMPILE_ARENA_BYTES
+from kerneldojo.judging.processes import ForkServer, Session, host_arena
+from kerneldojo.judging.protocol import Protocol
+from kerneldojo.judging.shares import LEAST_PART_BYTES, MAX_KEPT, Shares
+from kerneldojo.judging.surroundings import request
+
+GIB = 1 << 30
+
+
+class Sleeper:
+    """A real process, as a gate sees a session."""
+
+    def __init__(self) -> None:
+        self.ended = None
+        self.process = subprocess.Popen(["sleep", "600"])
+        self.fault: Exception | None = None
+
+    def state(self) -> str:
+        return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    def wait_started(self, timeout: float = 30.0) -> None: ...
+
+    def pids(self) -> list[int]:
+        return [self.process.pid]
+
+    def freeze(self, timeout: float = 5.0) -> None:
+        os.kill(self.process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+        if self.fault is not None:
+            raise self.fault
+
+    def thaw(self, timeout: float = 5.0) -> None:
+        os.kill(self.process.pid, signal.SIGCONT)
+        os.waitid(os.P_PID, self.process.pid, os.WCONTINUED)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def sleeper() -> Generator[Sleeper]:
+    process = Sleeper()
+    yield process
+    process.close()
+
+
+def finished(thread: threading.Thread) -> bool:
+    thread.join(20)
+    return not thread.is_alive()
+
+
+def test_a_window_does_not_wait_for_a_guest_that_has_left() -> None:
+    gate = Gate(2)
+    inside, leave, opened = threading.Event(), threading.Event(), threading.Event()
+
+    def busy() -> None:
+        with gate.admit():
+            inside.set()
+            leave.wait()
+
+    def measure() -> None:
+        with gate.admit() as guest, guest.window():
+            opened.set()
+
+    other, thread = threading.Thread(target=busy, daemon=True), threading.Thread(target=measure, daemon=True)
+    other.start()
+    inside.wait()
+    thread.start()
+    assert not opened.wait(0.2), "the other is busy"
+    leave.set()
+    assert finished(thread)
+    assert opened.is_set()
+
+
+@pytest.mark.parametrize("fault", [Infrastructure("it did not answer"), ValueError("a bug")])
+def test_a_process_that_is_slow_to_stop_is_told_to_go_on(sleeper: Sleeper, fault: Exception) -> None:
+    gate, stop, inside = Gate(2), threading.Event(), threading.Event()
+    sleeper.fault = fault
+
+    def other() -> None:
+        with gate.admit() as guest:
+            guest.sessions.append(sleeper)
+            inside.set()
+            guest.wait(stop.wait, 60.0)
+
+    thread = threading.Thread(target=other, daemon=True)
+    thread.start()
+    inside.wait()
+    with gate.admit() as guest:
+        try:
+            with guest.window():
+                assert sleeper.state() == "T"
+        except ValueError:
+            assert isinstance(fault, ValueError)
+        assert sleeper.state() != "T"
+    stop.set()
+    assert finished(thread), "the gate was left closed"
+    with gate.admit(), gate.admit():
+        pass
+
+
+def test_one_that_is_alone_lets_nobody_in_and_waits_for_those_inside() -> None:
+    gate = Gate(3)
+    first_leaves, alone_leaves, is_alone, after = (threading.Event() for _ in range(4))
+
+    def first() -> None:
+        with gate.admit() as guest:
+            guest.wait(first_leaves.wait, 60.0)
+
+    def alone() -> None:
+        with gate.admit(alone=True) as guest:
+            is_alone.set()
+            with guest.window():
+                guest.wait(alone_leaves.wait, 60.0)
+            assert not guest.had_company
+
+    def late() -> None:
+        with gate.admit():
+            after.set()
+
+    threads = [threading.Thread(target=work, daemon=True) for work in (first, alone, late)]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.05)
+    assert not is_alone.is_set()
+    first_leaves.set()
+    assert is_alone.wait(20)
+    assert not after.wait(0.2)
+    alone_leaves.set()
+    assert all(map(finished, threads))
+    assert after.is_set()
+
+
+def test_what_is_done_beside_windows_holds_nobody_up(sleeper: Sleeper) -> None:
+    gate, away, back = Gate(2), threading.Event(), threading.Event()
+
+    def other() -> None:
+        with gate.admit() as guest:
+            guest.sessions.append(sleeper)
+            with guest.beside_windows([sleeper]):
+                away.set()
+                back.wait(60)
+            assert guest.sessions == [sleeper]
+
+    thread = threading.Thread(target=other, daemon=True)
+    thread.start()
+    away.wait()
+    with gate.admit() as guest, guest.window():
+        assert sleeper.state() != "T", "it was frozen"
+        back.set()
+        thread.join(0.2)
+        assert thread.is_alive(), "it went on in another's window"
+    assert finished(thread)
+
+
+def test_a_busy_device_is_given_time_to_become_idle() -> None:
+    times = iter([10.0] * 15 + [90.0] * 9 + [10.0] * 3)
+    canary = Canary(lambda: next(times))
+    assert canary.becomes_clean(60.0)
+    assert not canary_of(15 * [10.0] + 300 * [20.0]).becomes_clean(0.0)
+
+
+def canary_of(times: list[float]) -> Canary:
+    left = iter(times)
+    return Canary(lambda: next(left))
+
+
+@pytest.fixture(scope="module")
+def server() -> Generator[ForkServer]:
+    server = ForkServer("compile")
+    yield server
+    server.close()
+
+
+def test_a_hosted_process_stops_at_once_and_goes_on_as_if_nothing_had_been(server: ForkServer) -> None:
+    with Session(server, host_arena(COMPILE_ARENA_BYTES), request(Protocol(), "h100")) as session:
+        session.freeze()
+        session.post("release", start=0, stop=0)
+        assert not session._door.has_frame(0.3)
+        session._leash.send({"op": "thaw"})  # Nobody waits for the answer to this,
+        session.freeze()  # so that it comes before the one to this.
+        session.thaw()
+        session.collect(30.0)
+        session.freeze()
+        session.kill()
+        assert session.ended is not None
+        session.freeze()  # What has ended needs no freezing.
+        session.thaw()
+
+
+def test_a_process_can_be_frozen_before_it_has_started_and_killed_while_it_is(server: ForkServer) -> None:
+    with Session(server, host_arena(COMPILE_ARENA_BYTES), request(Protocol(), "h100")) as session:
+        session.freeze()
+        pids = session.pids()
+        assert pids
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+@given(st.integers(1, 32), st.integers(8, 192))
+def test_what_is_shared_out_is_there(num_verdicts: int, gib: int) -> None:
+    shares = Shares.of(num_verdicts, gib * GIB)
+    assert 1 <= shares.capacity <= num_verdicts
+    assert 0 <= shares.num_kept <= MAX_KEPT
+    assert shares.most_bytes <= gib * GIB or shares.capacity == 1
+    if shares.capacity > 1:
+        assert shares.part_bytes >= LEAST_PART_BYTES
+    assert Shares.of(num_verdicts + 1, gib * GIB).capacity >= shares.capacity
+
+
+def test_an_h200_has_room_for_the_ten_problems_of_the_benchmark() -> None:
+    for num_verdicts in (4, 8):
+        shares = Shares.of(num_verdicts, 139 * GIB)
+        assert shares.capacity == num_verdicts
+        assert shares.capacity + shares.num_kept >= 10
+        assert shares.inputs_bytes >= 10 * (64 << 20), "windows of ten calls of 64 MB, at least"

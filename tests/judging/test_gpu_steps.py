@@ -1,0 +1,397 @@
+"""The steps of a verdict on a GPU, rehearsed with real processes on the host: all but contexts, clock and profile.
+
+Hosted processes are forks that interpret kernels; they are locked in, asked, frozen, thawed and ended as on a GPU. What
+needs the device itself (the windows' clock, CUPTI) is replaced by something that looks at the other processes instead.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kerneldojo import Candidate, Problem
+from kerneldojo.contestant.arena import HostArena
+from kerneldojo.contestant.sandbox import processes
+from kerneldojo.judging import cuda, runners
+from kerneldojo.judging.audits import Auditor
+from kerneldojo.judging.ends import Infrastructure
+from kerneldojo.judging.gpu import Bench
+from kerneldojo.judging.processes import ForkServer, Session
+from kerneldojo.judging.protocol import Protocol, protocol
+from kerneldojo.judging.reference import Reference
+from kerneldojo.judging.ruling import Ruling
+from kerneldojo.judging.shares import Shares
+from kerneldojo.judging.verdict import Findings
+from kerneldojo.languages import language_of
+from kerneldojo.schema import KernelTime, Status
+
+PROBLEM = Problem(
+    name="swish",
+    source="""
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x * torch.sigmoid(x)
+
+def get_inputs():
+    return [torch.randn(4, 256)]
+
+def get_init_inputs():
+    return []
+""",
+)
+KERNEL = """
+import torch, triton, triton.language as tl
+from torch import nn
+
+@triton.jit
+def swish(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, at < n)
+    tl.store(y_ptr + at, x * tl.sigmoid(x), at < n)
+"""
+CALL = """
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        swish[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+        return y
+"""
+HONEST = KERNEL + CALL
+LIBRARY = (
+    "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x * torch.sigmoid(x)\n"
+)
+DIES_AS_IT_OPENS = HONEST + (
+    "import os\nfrom kerneldojo.contestant.platform import HostPlatform\nHostPlatform.open = lambda self: os._exit(3)\n"
+)
+TICKS = HONEST.replace(
+    "        y = torch.empty_like(x)",
+    """        import pathlib, time
+        while not pathlib.Path("enough").exists():
+            pathlib.Path("ticks").open("a").write(".")
+            time.sleep(0.01)
+        y = torch.empty_like(x)""",
+)
+TOO_LARGE = HONEST.replace("y = torch.empty_like(x)", "raise MemoryError")
+
+
+class Arena(HostArena):
+    """Host memory; timed inputs are none."""
+
+    inputs = None
+
+
+class HostBench(Bench):
+    """A bench whose device is this machine."""
+
+    def __init__(self, server: ForkServer, capacity: int, num_kept: int) -> None:
+        super().__init__(server, Shares(capacity, num_kept, 1 << 28), "h100")
+
+    def new_arena(self, inputs: Any, *, silent: bool) -> Arena:
+        return Arena.create(1 << 30)
+
+    def close(self) -> None:
+        self.runners.close()
+
+
+class Windows:
+    """Stands for the clock: in each window it looks whether a process of another verdict goes on ticking."""
+
+    def __init__(self) -> None:
+        self.num, self.num_ticking, self.num_moved = 0, 0, 0
+        self.everybody: list[Session] = []
+
+    def prepare(self, match: Any, *_: Any) -> Any:
+        match.prepare("timed")
+        return match
+
+    def add_twin(self, *_: Any) -> None:
+        """Nothing: there is no clock."""
+
+    def run(self, bench: Any, match: Any, *_: Any) -> None:
+        self.num += 1
+        mine = {match.reference.hosted.session, match.contestant.hosted.session}
+        others = [session for session in self.everybody if session not in mine and session.ended is None]
+        before = [ticks(session) for session in others]
+        time.sleep(0.1)
+        self.num_ticking += any(before)
+        self.num_moved += before != [ticks(session) for session in others]
+
+    def finish(self, *_: Any) -> None:
+        """Nothing: there is no clock."""
+
+
+class Profile:
+    Rows = list
+
+    def take(self, *_: Any) -> list[Any]:
+        return []
+
+    def fill(self, _: Any, findings: Findings) -> None:
+        findings.kernels = (KernelTime(name="swish", device_ms=0.1, num_launches=1, own=True),)
+
+
+def ticks(session: Session) -> int:
+    """How often a process has ticked."""
+    path = session._scratch / "home" / "ticks"
+    return path.stat().st_size if path.exists() else 0
+
+
+@pytest.fixture(scope="module")
+def server() -> Generator[ForkServer]:
+    server = ForkServer("interpret")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> Windows:
+    windows = Windows()
+    monkeypatch.setattr(cuda, "timing", windows)
+    monkeypatch.setattr(cuda, "profile", Profile())
+    return windows
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, windows: Windows) -> dict[Session, list[str]]:
+    """What each session was asked, in order."""
+    told: dict[Session, list[str]] = defaultdict(list)
+    post, begin = Session.post, Session.__init__
+
+    def noted(session: Session, operation: str, **fields: Any) -> None:
+        told[session].append(operation)
+        post(session, operation, **fields)
+
+    def begun(session: Session, *arguments: Any) -> None:
+        begin(session, *arguments)
+        windows.everybody.append(session)
+        told[session] = []
+
+    monkeypatch.setattr(Session, "post", noted)
+    monkeypatch.setattr(Session, "__init__", begun)
+    return told
+
+
+@pytest.fixture
+def bench(server: ForkServer) -> Generator[HostBench]:
+    bench = HostBench(server, 1, 2)
+    yield bench
+    bench.close()
+
+
+def judge(bench: Bench, source: str, folder: Path, settings: Protocol | None = None) -> Findings | Ruling:
+    candidate = Candidate(source=source)
+    findings = Findings(PROBLEM, candidate, settings or protocol("quick"), "cuda:0")
+    try:
+        cuda.judge_on_cuda(bench, Auditor(folder), language_of(candidate), findings)
+    except Ruling as ruling:
+        return ruling
+    return findings
+
+
+def passed(verdict: Findings | Ruling) -> Findings:
+    assert isinstance(verdict, Findings), verdict
+    return verdict
+
+
+def refused(verdict: Findings | Ruling) -> Ruling:
+    assert isinstance(verdict, Ruling)
+    return verdict
+
+
+def idle(bench: Bench) -> list[Reference]:
+    return [reference for _, reference, _ in bench.runners._idle]
+
+
+def test_a_verdict_opens_what_it_needs_when_it_needs_it(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path
+) -> None:
+    findings = passed(judge(bench, HONEST, tmp_path))
+    runner, contestant, twin = asked
+    assert asked[contestant][:4] == ["parse", "release", "load", "open"]
+    assert asked[runner][:2] == ["open", "load"]
+    assert asked[twin][:3] == ["release", "open", "load"]
+    assert asked[runner][-1] == "settle"
+    assert [session.ended is None for session in asked] == [True, False, False]
+    assert idle(bench)[0].hosted.session is runner
+    assert set(findings.stage_seconds) >= {"start", "build", "contexts", "correctness", "timing", "cause", "end"}
+
+
+def test_a_runner_serves_the_next_candidate_and_waits_frozen(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path
+) -> None:
+    passed(judge(bench, HONEST, tmp_path))
+    (runner,) = idle(bench)
+    pids = runner.hosted.session.pids()
+    assert pids
+    assert is_stopped(runner.hosted.session)
+    num_asked = len(asked[runner.hosted.session])
+    passed(judge(bench, HONEST + "# 2\n", tmp_path))
+    assert idle(bench) == [runner]
+    assert runner.hosted.session.pids() == pids
+    assert runner.num_uses == 2
+    assert "load" not in asked[runner.hosted.session][num_asked:]
+
+
+def is_stopped(session: Session) -> bool:
+    """Whether it does not answer before it is thawed; afterwards it is as it was."""
+    session.post("release", start=0, stop=0)
+    is_silent = not session._door.has_frame(0.3)
+    session.thaw()
+    session.collect(30.0)
+    session.freeze()
+    return is_silent
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "expected"),
+    [
+        ("class ModelNew(:\n", Status.COMPILE_ERROR, ["parse"]),
+        ("import nothing_of_this_name\nModelNew = 1\n", Status.COMPILE_ERROR, ["parse", "release", "load"]),
+        ("raise SystemExit\nModelNew = 1\n", Status.COMPILE_ERROR, ["parse", "release", "load"]),
+    ],
+)
+def test_what_does_not_import_costs_no_context(
+    bench: HostBench,
+    asked: dict[Session, list[str]],
+    tmp_path: Path,
+    source: str,
+    status: Status,
+    expected: list[str],
+) -> None:
+    assert refused(judge(bench, source, tmp_path)).status is status
+    runner, contestant = asked
+    assert asked[contestant] == expected
+    assert asked[runner] == ["settle"]
+    assert len(idle(bench)) == 1, "a runner that has not been used is there for the next"
+
+
+def test_what_is_wrong_or_brings_no_kernel_needs_no_twin(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path
+) -> None:
+    assert refused(judge(bench, HONEST.replace("tl.sigmoid(x)", "x"), tmp_path)).status is Status.INCORRECT
+    assert list(asked.values())[2] == []
+    verdict = refused(judge(bench, LIBRARY, tmp_path))
+    assert [exploit.name for exploit in verdict.exploits] == ["no_own_kernel"]
+    assert list(asked.values())[4] == []
+
+
+def test_who_ended_a_process_that_opens_its_device(bench: HostBench, windows: Windows, tmp_path: Path) -> None:
+    assert refused(judge(bench, DIES_AS_IT_OPENS, tmp_path)).status is Status.RUNTIME_ERROR
+    bench.can_open = lambda *_: False  # type: ignore[method-assign]
+    with pytest.raises(Infrastructure, match="makes no context"):
+        judge(bench, DIES_AS_IT_OPENS, tmp_path)
+
+
+def test_a_fork_server_that_dies_takes_its_runners_with_it_and_no_more(
+    bench: HostBench, windows: Windows, tmp_path: Path
+) -> None:
+    passed(judge(bench, HONEST, tmp_path))
+    (old,) = idle(bench)
+    assert bench.server._process is not None
+    os.kill(bench.server._process.pid, signal.SIGKILL)
+    bench.server._process.wait()
+    passed(judge(bench, HONEST, tmp_path))
+    assert old not in idle(bench)
+    assert len(idle(bench)) == 1
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_verdicts_beside_each_other_stand_still_in_a_window(
+    server: ForkServer, windows: Windows, asked: dict[Session, list[str]], tmp_path: Path, beside: bool
+) -> None:
+    bench = HostBench(server, 3, 2)
+    bench.contexts_beside_windows = beside
+    bench._canary = AlwaysClean()  # type: ignore[assignment]
+    sources = [*(f"{HONEST}# {number}\n" for number in range(3)), HONEST.replace("return y", "return y + 1")]
+    with ThreadPoolExecutor(5) as threads:
+        ticking = threads.submit(judge, bench, TICKS, tmp_path)
+        while not (at_work := [session for session in windows.everybody if ticks(session)]):
+            assert not ticking.done()
+            time.sleep(0.01)
+        verdicts = list(threads.map(lambda source: judge(bench, source, tmp_path), sources))
+        (at_work[0]._scratch / "home" / "enough").touch()
+        assert isinstance(ticking.result(), Findings)
+    bench.close()
+    assert [isinstance(verdict, Findings) for verdict in verdicts] == [True, True, True, False]
+    assert (windows.num, windows.num_ticking, windows.num_moved) == (4, 3, 0), "who ticks stood still in three windows"
+    assert all(session.ended is not None for session in asked)
+
+
+def test_a_runner_that_waited_too_long_is_not_used_again(
+    bench: HostBench, windows: Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed(judge(bench, HONEST, tmp_path))
+    (old,) = idle(bench)
+    monkeypatch.setattr(runners, "LONGEST_IDLE_SECONDS", 0.0)
+    passed(judge(bench, HONEST, tmp_path))
+    assert old not in idle(bench)
+    assert old.hosted.session.ended is not None
+
+
+def test_a_used_runner_that_ends_is_not_the_problems_fault(bench: HostBench, windows: Windows, tmp_path: Path) -> None:
+    passed(judge(bench, HONEST, tmp_path))
+    (runner,) = idle(bench)
+    prepare = windows.prepare
+
+    def kill(match: Any, *rest: Any) -> Any:
+        os.kill(max(runner.hosted.session.pids()), signal.SIGKILL)
+        return prepare(match, *rest)
+
+    windows.prepare = kill  # type: ignore[method-assign]
+    with pytest.raises(Infrastructure, match="served before"):
+        judge(bench, HONEST, tmp_path)
+    assert idle(bench) == []
+
+
+class AlwaysClean:
+    def is_clean(self) -> bool:
+        return True
+
+    def becomes_clean(self, _: float) -> bool:
+        return True
+
+
+def test_who_runs_out_of_memory_in_company_is_judged_again_alone(
+    server: ForkServer, windows: Windows, tmp_path: Path
+) -> None:
+    bench = HostBench(server, 2, 1)
+    leave = threading.Event()
+
+    def neighbour() -> None:
+        with bench.gate.admit() as guest:
+            guest.wait(leave.wait, 60.0)
+
+    thread = threading.Thread(target=neighbour)
+    thread.start()
+    candidate = Candidate(source=TOO_LARGE)
+    findings = Findings(
+        PROBLEM, candidate, protocol("quick"), "cuda:0", on_stage=lambda stage: stage == "end" and leave.set()
+    )
+    with pytest.raises(Ruling) as caught:
+        cuda.judge_on_cuda(bench, Auditor(tmp_path), language_of(candidate), findings)
+    thread.join(60)
+    bench.close()
+    assert caught.value.status is Status.OUT_OF_MEMORY
+    assert any("judged again alone" in note for note in findings.notes)
+
+
+def test_nothing_is_left_below_a_closed_bench(server: ForkServer, windows: Windows, tmp_path: Path) -> None:
+    bench = HostBench(server, 1, 2)
+    passed(judge(bench, HONEST, tmp_path))
+    (runner,) = idle(bench)
+    pids = runner.hosted.session.pids()
+    bench.close()
+    assert not any(processes.is_alive(pid) for pid in pids)
+    assert len(bench.runners) == 0
