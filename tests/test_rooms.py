@@ -12,9 +12,9 @@ import kerneldojo
 from kerneldojo.schema.parsing import parse_python
 
 ROOMS = (
-    *("schema", "problems", "languages", "devices", "contestant", "judging", "pool", "service", "client"),
+    *("files", "schema", "problems", "languages", "devices", "contestant", "judging", "pool", "service", "client"),
     *("rewards", "episodes", "policies", "rollout", "evaluate", "search", "report"),
-    *("algorithms", "training", "integrations", "cli"),
+    *("algorithms", "training", "learning", "integrations", "cli"),
 )
 ROOT = Path(kerneldojo.__file__).parent
 

@@ -122,7 +122,12 @@ def test_an_audit_says_which_trivial_answers_a_degenerate_problem_accepts(tmp_pa
         "    def forward(self, x):\n        return x - x\n\n\n"
         "def get_inputs():\n    return [torch.randn(8, 16)]\n\n\ndef get_init_inputs():\n    return []\n"
     )
-    done = dojo("problems", "audit", problem)
+    hungry = tmp_path / "hungry.py"
+    hungry.write_text(problem.read_text().replace("torch.randn(8, 16)", "torch.zeros(1 << 40)"))
+    arguments = ("problems", "audit", problem, hungry, "--out", tmp_path / "audits.jsonl", "--memory-gb", "4")
+    done = dojo(*arguments, COLUMNS="100")
     assert done.returncode == 1, done.stderr
     assert "degenerate" in done.stdout
     assert "zeros" in done.stdout
+    assert "2 problems: 1 degenerate, 1 too large" in done.stdout
+    assert dojo(*arguments, COLUMNS="100").stdout == done.stdout, "nothing is audited twice"

@@ -6,6 +6,7 @@ import asyncio
 import random
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from kerneldojo.episodes import PlayConfig, Summaries
 from kerneldojo.policies import Request
+from kerneldojo.rollout import AsyncJudge
 from kerneldojo.schema import Answer, Evaluation, Exploit, Job, Problem, Status, Timing, Usage
 from kerneldojo.search import (
     BestFirst,
@@ -28,6 +30,8 @@ from kerneldojo.search import (
     running_winners,
     search,
 )
+from kerneldojo.search.many import missing, search_all
+from kerneldojo.search.record import SEARCHES, read
 from kerneldojo.search.selection import could_win, curve
 
 PROBLEM = Problem(name="square", source="class Model: ...")
@@ -279,3 +283,34 @@ def test_names_of_strategies() -> None:
         parse_strategy("mcts")
     with pytest.raises(ValueError, match="at least one bound"):
         Budget(calls=None)
+
+
+def test_searches_of_a_run_are_done_once_and_those_given_up_again(tmp_path: Path) -> None:
+    path, ended = tmp_path / SEARCHES, list[tuple[str, str]]()
+    problems = [PROBLEM.model_copy(update={"name": name, "source": f"class Model: ...  # {name}"}) for name in "abc"]
+    strategies = [Serial(), Parallel()]
+
+    async def faulty(job: Job) -> Evaluation:
+        return Evaluation(status=Status.INFRASTRUCTURE_ERROR) if job.problem.name == "b" else await exact(job)
+
+    def go_on(judge: AsyncJudge) -> int:
+        wanted = missing(path, strategies, problems, seed=0)
+        asyncio.run(
+            search_all(
+                wanted,
+                Climber(),
+                judge,
+                Budget(calls=3),
+                CONFIG,
+                path,
+                on_end=lambda problem, found: ended.append((problem.name, found.fault)),
+            )
+        )
+        return len(wanted)
+
+    assert go_on(faulty) == 6
+    assert sorted(name for name, fault in ended if fault) == ["b", "b"] and len(ended) == 6
+    assert {record.problem[-1] for record in read(path)} == {"a", "c"}
+    assert go_on(exact) == 2 and go_on(exact) == 0
+    assert len({record.key for record in read(path)}) == len(list(read(path))) == 6
+    assert all(len(record.speedups) == 3 for record in read(path))

@@ -36,7 +36,7 @@ from kerneldojo.cli import (
     doctor,
     evaluate,
     judge,
-    learn_demo,
+    learn,
     optimize,
     problems,
     report,
@@ -64,7 +64,7 @@ commands.command("doctor")(doctor.doctor_command)
 commands.command("demo")(demo.demo_command)
 commands.command("serve")(serve.serve_command)
 commands.command("evaluate")(evaluate.evaluate_command)
-commands.command("learn")(learn_demo.learn_command)
+commands.command("learn")(learn.learn_command)
 commands.command("collect")(collect.collect_command)
 commands.command("bench")(bench.bench_command)
 commands.command("optimize")(optimize.optimize_command)

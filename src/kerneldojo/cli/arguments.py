@@ -8,6 +8,8 @@ judge's to say.
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +23,19 @@ DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|model:[a-z0-9_-]+")
 
 class BadUsage(Exception):
     """The command cannot be carried out as it was given; the text is the one line that the user reads."""
+
+
+@contextmanager
+def mendable(*kinds: type[Exception]) -> Generator[None]:
+    """For a block in which these exceptions say, in one line, what the user can do better.
+
+    Raises:
+        BadUsage: with that line.
+    """
+    try:
+        yield
+    except kinds as error:
+        raise BadUsage(str(error)) from error
 
 
 def device_name(value: str) -> str:

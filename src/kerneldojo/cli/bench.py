@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kerneldojo.cli.arguments import BadUsage, Device
+from kerneldojo.cli.arguments import BadUsage, Device, mendable
 from kerneldojo.cli.judges import open_executor
-from kerneldojo.cli.report import AGAINST_COMPILE, read_verdicts, show, write_all
+from kerneldojo.cli.report import show
 from kerneldojo.cli.searching import search_all
 from kerneldojo.cli.selecting import select
 from kerneldojo.cli.streams import own_standard_output, say
@@ -20,10 +18,7 @@ from kerneldojo.devices import problem_size
 
 if TYPE_CHECKING:
     from kerneldojo.episodes import ContextConfig, PlayConfig
-    from kerneldojo.policies import Policy
-    from kerneldojo.pool import Executor
-    from kerneldojo.rollout import AsyncJudge, RolloutConfig, RunFolder
-    from kerneldojo.schema import Episode, Evaluation, Job, Problem
+    from kerneldojo.schema import Problem
 
 
 def bench_command(
@@ -84,7 +79,9 @@ def bench_command(
 
     Exit code 3 if faults of ours ended episodes; starting the same command again goes on with them.
     """
-    from kerneldojo.report import MetricsConfig
+    from kerneldojo.policies import open_policy
+    from kerneldojo.report import MetricsConfig, write_all
+    from kerneldojo.rollout import RolloutConfig, RunError, RunFolder, play_run
 
     problems = _problems(suite, size or problem_size(device, is_here=url is None), subset, ids or [])
     with own_standard_output() as output:
@@ -99,118 +96,34 @@ def bench_command(
             baseline=baseline,
             precision=precision,
         )
-        rollout = {"temperature": temperature, "top_p": top_p, "max_concurrent": concurrency}
         executor = open_executor(url, token_file, [device], slots, cache)
         try:
-            run = Run(problems, play, rollout, samples, seed, out, also_compile=also_compile)
-            episodes = run.play(policy, executor)
+            with mendable(ValueError, ConnectionError):
+                episodes = play_run(
+                    problems,
+                    open_policy(policy),
+                    executor,
+                    play,
+                    RunFolder(out),
+                    num_samples=samples,
+                    seed=seed,
+                    rollout=RolloutConfig(temperature=temperature, top_p=top_p, max_concurrent=concurrency),
+                    also_compile=also_compile,
+                )
             if strategy:
-                search_all(run, policy, executor, strategy, calls)
+                search_all(
+                    strategy, problems, policy, executor, play, out, calls=calls, seed=seed, temperature=temperature
+                )
         finally:
             executor.close(drain=False)
-        metrics = write_all(out, episodes, MetricsConfig(strictly=not at_least, credited=credited, seed=seed))
+        config = MetricsConfig(strictly=not at_least, credited=credited, seed=seed)
+        with mendable(RunError):
+            metrics = write_all(out, episodes, config)
         show(out, metrics, output)
     faults = sum(episode.finish in ("fault", "cancelled") for episode in episodes)
     if faults:
         say(f"{faults} episodes were ended by faults of ours; start the same command again to go on with them")
     raise typer.Exit(3 if faults else 0)
-
-
-class Run:
-    """One benchmark from its arguments to its episodes."""
-
-    def __init__(
-        self,
-        problems: Sequence[Problem],
-        play: PlayConfig,
-        rollout: dict[str, Any],
-        num_samples: int,
-        seed: int,
-        out: Path,
-        *,
-        also_compile: bool,
-    ) -> None:
-        """Name what is to be played; nothing is opened yet."""
-        self.problems, self.config, self.out = problems, play, out
-        self.rollout, self.num_samples, self.seed, self.also_compile = rollout, num_samples, seed, also_compile
-
-    def play(self, policy: str, executor: Executor) -> list[Episode]:
-        """Play what is missing of the run; all its episodes.
-
-        Raises:
-            BadUsage: the policy, the folder or the device cannot be used as asked for.
-        """
-        from kerneldojo.policies.registry import open_policy
-        from kerneldojo.rollout import RolloutConfig, RunError, RunFolder, from_executor
-
-        try:
-            opened = open_policy(policy)
-            rollout = RolloutConfig(**self.rollout)
-            return asyncio.run(self._play(opened, from_executor(executor), RunFolder(self.out), rollout))
-        except (RunError, ValueError, ConnectionError) as error:
-            raise BadUsage(str(error)) from error
-
-    async def _play(
-        self, policy: Policy, judge: AsyncJudge, folder: RunFolder, rollout: RolloutConfig
-    ) -> list[Episode]:
-        from kerneldojo.rollout import play
-
-        try:
-            episodes = await play(
-                self.problems,
-                policy,
-                judge,
-                self.config,
-                num_samples=self.num_samples,
-                seed=self.seed,
-                folder=folder,
-                rollout=rollout,
-            )
-        finally:
-            await policy.close()
-        if self.also_compile and self.config.baseline != "compile":
-            await judge_against_compile(episodes, judge, self.out / AGAINST_COMPILE)
-        return episodes
-
-
-async def judge_against_compile(episodes: Sequence[Episode], judge: AsyncJudge, path: Path) -> None:
-    """Judge each distinct answer that passed once more, against torch.compile; verdicts are appended as they come."""
-    from kerneldojo.episodes import job_for
-
-    known = set(read_verdicts(path))
-    jobs: dict[tuple[str, str], Job] = {}
-    for episode in episodes:
-        for turn in episode.turns:
-            job = job_for(episode, turn.answer) if turn.is_correct else None
-            if job is not None and (job.problem.hash, job.candidate.hash) not in known:
-                jobs[job.problem.hash, job.candidate.hash] = job.model_copy(update={"baseline": "compile"})
-    _drop_unfinished_line(path)
-    with path.open("ab") as file:
-
-        async def one(key: tuple[str, str], verdict: Coroutine[Any, Any, Evaluation]) -> None:
-            found = await verdict
-            if not found.status.is_about_candidate:
-                return  # Ours or the device's: not on record, so that a later run asks again.
-            found = found.model_copy(update={"problem_hash": key[0], "candidate_hash": key[1]})
-            file.write(found.model_dump_json(round_trip=True).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-
-        async def asked(job: Job) -> Evaluation:
-            return await judge(job)
-
-        async with asyncio.TaskGroup() as group:
-            for key, job in jobs.items():
-                group.create_task(one(key, asked(job)))
-
-
-def _drop_unfinished_line(path: Path) -> None:
-    """Cut what a killed process left of a line, so that the next one starts on its own."""
-    if path.exists():
-        data = path.read_bytes()
-        whole = data.rpartition(b"\n")[0]
-        if not data.endswith(b"\n") and data:
-            os.truncate(path, len(whole) + 1 if whole else 0)
 
 
 def _problems(
@@ -219,10 +132,8 @@ def _problems(
     from kerneldojo.problems.source import ProblemError
     from kerneldojo.problems.suite import load_suite
 
-    try:
+    with mendable(ProblemError):
         return select(load_suite(suite, size), subset, ids)
-    except ProblemError as error:
-        raise BadUsage(str(error)) from error
 
 
 def _context(name: str) -> ContextConfig:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kerneldojo.cli.bars import Bar
+from kerneldojo.cli.pieces import framed, with_interval
 from kerneldojo.cli.text import one_line, percent, ratio
 from kerneldojo.report import Comparison, Figure, Metrics
 
@@ -20,14 +21,7 @@ MASKED = ("policy_failed", "unsupported_on_device", "invalid_problem", "infrastr
 
 def bench_panel(metrics: Metrics, *, title: str) -> RenderableType:
     """What a terminal shows for a run."""
-    return Panel(
-        Group(*_sections(metrics)),
-        title=Text(one_line(title, limit=100), style="bold"),
-        title_align="left",
-        border_style="cyan",
-        box=box.ROUNDED,
-        padding=(0, 1),
-    )
+    return framed(_sections(metrics), title=title)
 
 
 def _sections(metrics: Metrics) -> Iterator[RenderableType]:
@@ -85,11 +79,7 @@ def figure_text(figure: Figure | None) -> Text:
     if figure is None or figure.value is None:
         return Text("-", "dim")
     show = ratio if figure.name.startswith("speedup") else percent
-    text = Text(show(figure.value), "bold")
-    if figure.low is not None and figure.high is not None:
-        low, high = (show(end).removesuffix("×").removesuffix("%") for end in (figure.low, figure.high))
-        text.append(f"  {low}–{high}", "dim")
-    return text
+    return with_interval(figure.value, figure.low, figure.high, show)
 
 
 def _outcomes(metrics: Metrics) -> Iterator[RenderableType]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from kerneldojo.cli.arguments import BadUsage, Device
+from kerneldojo.cli.arguments import Device, mendable
 from kerneldojo.cli.judges import open_executor
 from kerneldojo.cli.streams import say
 from kerneldojo.devices import problem_size
@@ -45,26 +44,30 @@ def collect_command(
     Nothing is filtered here: `dojo train sft` chooses by verdict, so that one collection serves several mixtures.
     """
     from kerneldojo.episodes import PlayConfig
-    from kerneldojo.policies.registry import open_policy
-    from kerneldojo.problems.source import ProblemError
-    from kerneldojo.problems.suite import load_suite
-    from kerneldojo.rollout import RunError, RunFolder
+    from kerneldojo.policies import open_policy
+    from kerneldojo.problems import load_suite
+    from kerneldojo.rollout import RolloutConfig, RunFolder, play_run
     from kerneldojo.schema import Status
 
     play = PlayConfig(
         device=device, style=style, num_turns=turns, protocol=protocol, max_answer_tokens=max_tokens, ask_plan=True
     )
-    try:
+    with mendable(ValueError):
         problems = load_suite(suite, size or problem_size(device, is_here=service is None))
         executor = open_executor(service, token_file, [device], slots, cache)
         try:
-            asked = open_policy(policy)
-            settings: dict[str, Any] = {"num_samples": samples, "seed": seed, "folder": RunFolder(output)}
-            episodes = asyncio.run(_play(problems, asked, executor, play, temperature, settings))
+            episodes = play_run(
+                problems,
+                open_policy(policy),
+                executor,
+                play,
+                RunFolder(output),
+                num_samples=samples,
+                seed=seed,
+                rollout=RolloutConfig(temperature=temperature),
+            )
         finally:
             executor.close(drain=False)
-    except (ProblemError, RunError, ValueError) as error:
-        raise BadUsage(str(error)) from error
     turns_played = [turn for episode in episodes for turn in episode.turns]
     counts: dict[str, int] = {}
     for turn in turns_played:
@@ -72,17 +75,3 @@ def collect_command(
         counts[name] = counts.get(name, 0) + 1
     told = ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
     say(f"{len(episodes)} episodes, {len(turns_played)} turns in {output}: {told}")
-
-
-async def _play(
-    problems: Any, policy: Any, executor: Any, play: Any, temperature: float, settings: dict[str, Any]
-) -> Any:
-    from kerneldojo.rollout import from_executor
-    from kerneldojo.rollout import play as play_all
-    from kerneldojo.rollout.play import RolloutConfig
-
-    try:
-        rollout = RolloutConfig(temperature=temperature)
-        return await play_all(problems, policy, from_executor(executor), play, rollout=rollout, **settings)
-    finally:
-        await policy.close()

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kerneldojo.cli.arguments import AsJson, BadUsage
-from kerneldojo.cli.report import read_run
+from kerneldojo.cli.arguments import AsJson, BadUsage, mendable
 from kerneldojo.cli.streams import console_for, own_standard_output, print_json
 
 
@@ -21,18 +20,18 @@ def compare_command(
     as_json: AsJson = False,
 ) -> None:
     """Compare two runs problem by problem, with a paired bootstrap over the problems that both have."""
-    from kerneldojo.report import MetricsConfig, NotComparable, compare, write_comparison
+    from kerneldojo.report import MetricsConfig, NotComparable, compare, read_run, write_comparison
+    from kerneldojo.rollout import RunError
 
     config = MetricsConfig(strictly=not at_least, seed=seed)
     with own_standard_output() as output:
-        try:
+        with mendable(NotComparable, RunError, OSError):
             found = compare(read_run(a), read_run(b), names=(str(a), str(b)), config=config)
-            if out is not None:
+        if out is not None:
+            try:
                 write_comparison(out, found)
-        except NotComparable as error:
-            raise BadUsage(str(error)) from error
-        except OSError as error:
-            raise BadUsage(f"cannot write {out}: {error.strerror}") from error
+            except OSError as error:
+                raise BadUsage(f"cannot write {out}: {error.strerror}") from error
         if as_json:
             print_json(found, output)
             return

@@ -10,9 +10,10 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kerneldojo.cli.report import PAGE, write_all
+from kerneldojo.cli.arguments import mendable
 from kerneldojo.cli.text import percent, ratio
 from kerneldojo.report import Figure, Metrics
+from kerneldojo.report.run import PAGE
 from kerneldojo.schema import Status
 
 DEVICE = "model:h100"
@@ -36,11 +37,12 @@ def play_all(out: Path) -> list[Result]:
     Raises:
         BadUsage: `out` cannot be written, or holds runs of another version of this demo.
     """
-    from kerneldojo.cli.bench import Run
     from kerneldojo.episodes import PlayConfig
+    from kerneldojo.policies import open_policy
     from kerneldojo.pool import open_pool
     from kerneldojo.problems.suite import load_suite
-    from kerneldojo.report import MetricsConfig
+    from kerneldojo.report import MetricsConfig, write_all
+    from kerneldojo.rollout import RunFolder, play_run
 
     problems = load_suite(SUITE, size="small")[:NUM_PROBLEMS]
     config = PlayConfig(device=DEVICE, protocol="quick", num_turns=NUM_TURNS)
@@ -49,9 +51,11 @@ def play_all(out: Path) -> list[Result]:
     try:
         for policy in POLICIES:
             folder = out / policy.replace(":", "-")
-            run = Run(problems, config, {}, NUM_SAMPLES, 0, folder, also_compile=False)
-            episodes = run.play(policy, pool)
-            results.append(Result(policy, folder, write_all(folder, episodes, MetricsConfig())))
+            with mendable(ValueError, ConnectionError):
+                run = RunFolder(folder)
+                episodes = play_run(problems, open_policy(policy), pool, config, run, num_samples=NUM_SAMPLES)
+                metrics = write_all(folder, episodes, MetricsConfig())
+            results.append(Result(policy, folder, metrics))
     finally:
         pool.close(drain=False)
     return results

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kerneldojo.cli.arguments import AsJson, BadUsage, device_name, seconds
+from kerneldojo.cli.arguments import AsJson, BadUsage, device_name, mendable, seconds
 from kerneldojo.cli.judges import open_executor
 from kerneldojo.cli.streams import console_for, own_standard_output, print_json, say
 from kerneldojo.cli.text import one_line
@@ -93,7 +93,7 @@ def evaluate_command(
     from pydantic import ValidationError
 
     from kerneldojo.evaluate import Settings
-    from kerneldojo.rollout.journal import RunError
+    from kerneldojo.rollout import RunError
 
     devices = _device_names(device)
     named = _problems(suite or [], size or problem_size(devices[0], is_here=url is None))
@@ -205,16 +205,12 @@ def _read(
 def _problems(suite: list[str], size: Literal["small", "full"]) -> list[Problem]:
     from kerneldojo.problems import ProblemError, load_suite
 
-    try:
+    with mendable(ProblemError):
         return load_suite(suite, size)
-    except ProblemError as error:
-        raise BadUsage(str(error)) from error
 
 
 def _settle(devices: list[str], executor: Executor) -> str:
     from kerneldojo.evaluate import settle_device
 
-    try:
+    with mendable(ValueError):
         return settle_device(devices, executor.devices())
-    except ValueError as error:
-        raise BadUsage(str(error)) from error

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from kerneldojo.cli.bars import Bar
+from kerneldojo.cli.pieces import framed
 from kerneldojo.cli.streams import say
 from kerneldojo.cli.text import one_line, percent, ratio
 from kerneldojo.schema import Evaluation, Status
@@ -139,14 +139,7 @@ def _clock(seconds: float) -> str:
 
 def evaluate_panel(summary: Summary, *, title: str) -> RenderableType:
     """What a terminal shows of a run that ended."""
-    return Panel(
-        Group(*_sections(summary)),
-        title=Text(one_line(title, limit=100), style="bold"),
-        title_align="left",
-        border_style="cyan",
-        box=box.ROUNDED,
-        padding=(0, 1),
-    )
+    return framed(_sections(summary), title=title)
 
 
 def _sections(summary: Summary) -> Iterator[RenderableType]:

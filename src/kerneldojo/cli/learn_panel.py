@@ -10,8 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kerneldojo.cli.learn_setup import Learned, Measured
+from kerneldojo.cli.pieces import with_interval
 from kerneldojo.cli.text import percent
+from kerneldojo.learning.record import Learned, Measured
 
 NAMES = {
     "collect": "judge the teacher's answers",
@@ -71,12 +72,7 @@ def _figures(learned: Learned) -> Table:
 
 
 def _cell(one: Measured, is_speed: bool) -> Text:
-    show = _ratio if is_speed else percent
-    text = Text(show(one.value), "bold")
-    if one.low is not None and one.high is not None:
-        low, high = (show(end).removesuffix("×").removesuffix("%") for end in (one.low, one.high))
-        text.append(f"  {low}–{high}", "dim")
-    return text
+    return with_interval(one.value, one.low, one.high, _ratio if is_speed else percent)
 
 
 def _ratio(value: float) -> str:

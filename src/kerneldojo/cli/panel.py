@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich import box
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from kerneldojo.cli.bars import Bar
+from kerneldojo.cli.pieces import framed
 from kerneldojo.cli.text import duration, harmless, one_line, percent, ratio
 from kerneldojo.schema import Evaluation, KernelTime, Status, Timing
 
@@ -49,16 +48,8 @@ def badge(status: Status) -> Text:
 def panel(evaluation: Evaluation, *, title: str = "") -> RenderableType:
     """What a terminal shows for `evaluation`; `title` names what was judged (it may hold any text)."""
     colour, _ = MEANING[evaluation.status]
-    return Panel(
-        Group(*_sections(evaluation)),
-        title=Text(one_line(title, limit=100), style="bold") if title else None,
-        title_align="left",
-        subtitle=Text(one_line(_device(evaluation), limit=100)) if evaluation.device else None,
-        subtitle_align="right",
-        border_style=colour,
-        box=box.ROUNDED,
-        padding=(0, 1),
-    )
+    subtitle = _device(evaluation) if evaluation.device else ""
+    return framed(_sections(evaluation), title=title, subtitle=subtitle, colour=colour)
 
 
 def outcome(evaluation: Evaluation) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -11,18 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from kerneldojo.cli.arguments import BadUsage, Device, require_judge
-from kerneldojo.cli.streams import console_for, own_standard_output
+from kerneldojo.cli.arguments import BadUsage, Device, require_judge, seconds
+from kerneldojo.cli.streams import console_for, own_standard_output, say
 from kerneldojo.cli.text import harmless, one_line
 from kerneldojo.schema import Problem
 
 if TYPE_CHECKING:
-    from kerneldojo.problems.audit import AuditReport
+    from kerneldojo.cli.audits import AuditFile, Finding, Limits
 
 commands = typer.Typer(help="List, show and audit problems.", no_args_is_help=False)
 
@@ -37,7 +38,14 @@ Suite = Annotated[
     ),
 ]
 
-VERDICTS = {"admitted": "green", "degenerate": "red", "invalid": "yellow"}
+VERDICTS = {
+    "admitted": "green",
+    "degenerate": "red",
+    "invalid": "yellow",
+    "too large": "cyan",
+    "too slow": "cyan",
+    "failed": "magenta",
+}
 
 
 @contextmanager
@@ -114,50 +122,71 @@ def find(name: str, suite: str, size: Literal["small", "full"]) -> Problem:
 @commands.command("audit")
 def audit_command(
     what: Annotated[
-        str, typer.Argument(metavar="[SUITE|FILE.py]", help="A suite, as in --suite, or one file.")
-    ] = "katas",
+        list[str] | None, typer.Argument(metavar="[SUITE|FILE.py]...", help="Suites, as in --suite, or files.")
+    ] = None,
+    suite: Suite = "katas",
     size: Size = "small",
     device: Device = "auto",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File that keeps every finding as it is made; the same command goes on where it was."),
+    ] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option("--seconds", help="Longest time for one problem.", callback=seconds)
+    ] = None,
+    memory_gb: Annotated[
+        float | None, typer.Option(help="GiB that each process of an audit may have of its own.", min=2.0)
+    ] = None,
+    refused: Annotated[bool, typer.Option("--refused", help="Show only what is not admitted.")] = False,
 ) -> None:
-    """Say which problems are worth judging kernels for, and which trivial answers the others accept.
+    """Say which problems are worth judging kernels for, and why the others are not.
 
-    Exit code 1 if one is not admitted.
+    A problem that this machine has no time or memory for is told apart from one that is no good. Exit code 1 if one is
+    not admitted.
     """
+    from kerneldojo.cli.audits import AuditFile, Limits
+    from kerneldojo.devices import DeviceError, parse
     from kerneldojo.problems import load_suite, problem_from_file
 
     with problem_errors():
-        problems = [problem_from_file(what)] if Path(what).suffix == ".py" else load_suite(what, size)
+        problems = [
+            problem
+            for one in what or [suite]
+            for problem in ([problem_from_file(one)] if Path(one).suffix == ".py" else load_suite(one, size))
+        ]
     require_judge()
+    try:
+        parse(device)
+        file = None if out is None else AuditFile(out)
+    except (DeviceError, ValueError) as error:
+        raise BadUsage(str(error)) from error
     with own_standard_output() as output:
-        reports = audit_all(problems, device)
-        console_for(output).print(audit_table(reports))
-    raise typer.Exit(0 if all(report.admitted for _, report in reports) else 1)
+        found = _audited(problems, device, Limits(seconds=max_seconds, memory_gb=memory_gb), file)
+        console_for(output).print(audit_table(found, only_refused=refused))
+    if len(found) < len(problems):
+        say(f"stopped: {len(problems) - len(found)} problems have not been audited")
+        raise typer.Exit(130)
+    raise typer.Exit(0 if all(finding.verdict == "admitted" for _, finding in found) else 1)
 
 
-def audit_all(problems: list[Problem], device: str) -> list[tuple[Problem, AuditReport]]:
-    """Audit one problem after the other, with a progress bar on standard error.
+def _audited(
+    problems: list[Problem], device: str, limits: Limits, file: AuditFile | None
+) -> list[tuple[Problem, Finding]]:
+    """Audit them with a progress bar on standard error."""
+    from kerneldojo.cli.audits import audit_all
 
-    Raises:
-        BadUsage: for a device that is not there.
-    """
-    from kerneldojo.devices import DeviceError
-    from kerneldojo.judging import audit_problem
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    reports: list[tuple[Problem, AuditReport]] = []
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("starting", total=len(problems))
-        for problem in problems:
-            progress.update(task, description=f"auditing {one_line(problem.name, limit=40)}")
-            try:
-                reports.append((problem, audit_problem(problem, device)))
-            except DeviceError as error:
-                raise BadUsage(str(error)) from error
-            progress.advance(task)
-    return reports
+        done = itertools.count()
+
+        def show(problem: Problem) -> None:
+            progress.update(task, completed=next(done), description=f"auditing {one_line(problem.name, limit=40)}")
+
+        return audit_all(problems, device, limits, file, show)
 
 
-def audit_table(reports: list[tuple[Problem, AuditReport]]) -> RenderableType:
+def audit_table(found: list[tuple[Problem, Finding]], *, only_refused: bool = False) -> RenderableType:
     """One row a problem: admitted or not, why, and what was settled for the judge."""
     from kerneldojo.problems import problem_id
 
@@ -166,10 +195,20 @@ def audit_table(reports: list[tuple[Problem, AuditReport]]) -> RenderableType:
     table.add_column("audit", no_wrap=True)
     table.add_column("why, or how it is judged", ratio=1, overflow="fold")
     table.add_column("s", justify="right", no_wrap=True)
-    for problem, report in reports:
-        settled = f"{report.mode} mode, {report.oracle} oracle, inputs: {', '.join(report.deciding)}"
-        words = one_line(settled if report.admitted else report.reason)
-        verdict = Text(report.status, VERDICTS[report.status])
-        table.add_row(Text(one_line(problem_id(problem))), verdict, Text(words), f"{report.seconds:.1f}")
-    counts = [f"{sum(report.status == status for _, report in reports)} {status}" for status in VERDICTS]
-    return Group(table, Text(", ".join(counts)))
+    for problem, finding in found:
+        if finding.verdict == "admitted" and only_refused:
+            continue
+        verdict = Text(finding.verdict, VERDICTS[finding.verdict])
+        table.add_row(Text(one_line(problem_id(problem))), verdict, Text(_why(finding)), f"{finding.seconds:.1f}")
+    counts = [(sum(finding.verdict == verdict for _, finding in found), verdict) for verdict in VERDICTS]
+    words = ", ".join(f"{count} {verdict}" for count, verdict in counts if count) or "none"
+    return Group(table, Text(f"{len(found)} problems: {words}"))
+
+
+def _why(finding: Finding) -> str:
+    report = finding.report
+    if finding.verdict != "admitted" or report is None:
+        return one_line(finding.reason)
+    settled = f"{report.mode} mode, {report.oracle} oracle, inputs: {', '.join(report.deciding)}"
+    elsewhere = ", ".join(dict.fromkeys(answer.answer for answer in report.accepted_elsewhere))
+    return one_line(f"{settled}; refused here, taken at 1e-2: {elsewhere}" if elsewhere else settled)

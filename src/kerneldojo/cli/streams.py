@@ -8,15 +8,16 @@ turned to where descriptor 2 points, and the only way to the real standard outpu
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any, TextIO, cast
+from typing import TextIO
 
 from pydantic import BaseModel
 from rich.console import Console
+
+from kerneldojo.schema.finite import finite
 
 
 @contextmanager
@@ -45,17 +46,7 @@ def print_json(value: BaseModel, stream: TextIO) -> None:
     ASCII only, so that text from a candidate (lone surrogates too) can neither reach a terminal raw nor fail to encode;
     infinities and NaN become null, as everywhere in the schema.
     """
-    stream.write(json.dumps(_finite(value.model_dump(mode="json")), allow_nan=False) + "\n")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in cast("list[Any]", value)]
-    return value
+    stream.write(json.dumps(finite(value.model_dump(mode="json")), allow_nan=False) + "\n")
 
 
 def console_for(stream: TextIO) -> Console:

@@ -21,7 +21,8 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from kerneldojo.evaluate.items import Item
-from kerneldojo.rollout.journal import Journal, Lock, RunError, read_lines
+from kerneldojo.files import Journal, read_lines
+from kerneldojo.rollout.lock import Lock, RunError
 from kerneldojo.schema import Candidate, Evaluation, Frozen, Job, Status
 
 RESULTS, FAULTS, TABLE, LOCK = "results.jsonl", "faults.jsonl", "results.parquet", "lock"

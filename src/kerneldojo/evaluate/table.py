@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from kerneldojo.evaluate.results import Record
-from kerneldojo.rollout.journal import RunError, sync_folder
-
-ROWS_AT_ONCE = 2048
+from kerneldojo.rollout.parquet import write_rows
 
 COLUMNS = {
     "id": "string",
@@ -36,8 +32,8 @@ COLUMNS = {
     "precision_class": "string",
     "max_error": "double",
     "roofline_fraction": "double",
-    "exploits": "list",
-    "notes": "list",
+    "exploits": "list<string>",
+    "notes": "list<string>",
     "message": "string",
     "judging_seconds": "double",
 }
@@ -53,35 +49,7 @@ def write_table(records: Iterable[Record], path: Path) -> int:
     Raises:
         RunError: pyarrow is not installed, or the file cannot be written.
     """
-    try:
-        import pyarrow as arrow
-        from pyarrow import parquet
-    except ImportError:
-        raise RunError("writing Parquet needs the extra: pip install 'kerneldojo[data]'") from None
-    types = {
-        "string": arrow.string(),
-        "int32": arrow.int32(),
-        "double": arrow.float64(),
-        "bool": arrow.bool_(),
-        "list": arrow.list_(arrow.string()),
-    }
-    schema = arrow.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    rows = (row(record) for record in records)
-    num_rows = 0
-    try:
-        with parquet.ParquetWriter(temporary, schema, compression="zstd") as writer:
-            while some := list(islice(rows, ROWS_AT_ONCE)):
-                writer.write_table(arrow.Table.from_pylist(some, schema=schema))
-                num_rows += len(some)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise RunError(f"{path}: {error.strerror or error}") from None
-    return num_rows
+    return write_rows(map(row, records), COLUMNS, path)
 
 
 def row(record: Record) -> dict[str, Any]:
@@ -99,22 +67,15 @@ def row(record: Record) -> dict[str, Any]:
         "problem_hash": record.problem_hash,
         "candidate_hash": record.candidate.hash,
         "language": found.language,
-        "code": _text(record.candidate.source),
+        "code": record.candidate.source,
         "protocol": settings.protocol,
         "baseline": settings.baseline,
         "precision": settings.precision,
         **plain,
         "status": found.status.value,
-        "notes": [_text(note) for note in found.notes],
-        "message": _text(found.message),
         "device": found.device or settings.device,
         "timing_source": found.timing.source,
         "roofline_fraction": found.roofline.fraction if found.roofline else None,
         "exploits": [exploit.name for exploit in found.exploits],
         "judging_seconds": found.stage_seconds.get("total"),
     }
-
-
-def _text(text: str) -> str:
-    """Without lone surrogates, which no table can hold."""
-    return text.encode("utf-8", "replace").decode()

@@ -13,7 +13,6 @@ and the traffic that no kernel can avoid.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,11 +20,12 @@ from typing import Literal
 
 import torch
 
-from kerneldojo.problems import distributions, trivial
+from kerneldojo.problems import distributions
+from kerneldojo.problems.agreement import as_finite, is_noise, same, scales_along
+from kerneldojo.problems.degeneracy import Draws, accepted_answers
 from kerneldojo.problems.reference import Outcome, Reference, ReferenceFailed, Variant
 from kerneldojo.problems.report import AcceptedAnswer, AuditReport
 from kerneldojo.problems.source import ProblemError, check_source
-from kerneldojo.problems.tolerance import Budget, make_budget
 from kerneldojo.schema import Problem
 
 SEEDS = 3
@@ -35,8 +35,8 @@ AGREES = 0.25
 """A float64 run further than this from the native one computes something else: it cannot be the oracle."""
 
 
-class _Invalid(Exception):
-    """The problem cannot be judged; the message says why."""
+class _TooLarge(ProblemError):
+    """The device has too little memory for the problem; on another one it may be judged."""
 
 
 @dataclass
@@ -95,9 +95,16 @@ def audit(
         findings.needed = tuple(reference.needed_bytes(input_seed=seed + 1, init_seed=seed, training=findings.training))
         if findings.degenerate:
             status, reason = "degenerate", "accepts " + _listed(findings.accepted)
-    except (_Invalid, ProblemError, ReferenceFailed) as error:
-        status, reason = "invalid", str(error)
+    except (ProblemError, ReferenceFailed) as error:
+        report = _report(problem, findings, "invalid", str(error), time.monotonic() - started)
+        return report.model_copy(update={"lacks": _lacking(error)})
     return _report(problem, findings, status, reason, time.monotonic() - started)
+
+
+def _lacking(error: ProblemError | ReferenceFailed) -> Literal["", "memory", "time"]:
+    if isinstance(error, ReferenceFailed):
+        return error.lacks
+    return "memory" if isinstance(error, _TooLarge) else ""
 
 
 def _settle_mode(findings: _Findings, reference: Reference, seed: int) -> None:
@@ -109,24 +116,24 @@ def _settle_mode(findings: _Findings, reference: Reference, seed: int) -> None:
         )
         findings.first, findings.training = first, training
         _check_outputs(first)
-        if _same(first.outputs["native"], second.outputs["native"], SAME):
+        if same(first.outputs["native"], second.outputs["native"], SAME):
             if not training:
                 findings.notes += ("random in training mode, judged in eval",)
             return
-    raise _Invalid("not repeatable: two runs with equal inputs and weights differ, also in eval mode")
+    raise ProblemError("not repeatable: two runs with equal inputs and weights differ, also in eval mode")
 
 
 def _check_outputs(outcome: Outcome) -> None:
     outputs = outcome.outputs["native"]
     if not outputs or not any(y.numel() for y in outputs):
-        raise _Invalid("returns no tensor with anything in it")
+        raise ProblemError("returns no tensor with anything in it")
     for number, y in enumerate(outputs):
         if y.is_complex():
-            raise _Invalid(f"output {number} is complex, which is not supported")
+            raise ProblemError(f"output {number} is complex, which is not supported")
         if y.is_floating_point() and y.numel() and bool(y.isnan().any()):
-            raise _Invalid(f"output {number} holds NaN for the problem's own inputs")
+            raise ProblemError(f"output {number} holds NaN for the problem's own inputs")
         if y.is_floating_point() and y.numel() and not bool(y.isfinite().any()):
-            raise _Invalid(f"output {number} is infinite everywhere for the problem's own inputs")
+            raise ProblemError(f"output {number} is infinite everywhere for the problem's own inputs")
 
 
 def _settle_oracle(findings: _Findings, reference: Reference, seed: int, limit: int | None) -> None:
@@ -134,7 +141,7 @@ def _settle_oracle(findings: _Findings, reference: Reference, seed: int, limit: 
     assert findings.first is not None
     need = _memory(findings.first)
     if limit is not None and need > limit:
-        raise _Invalid(f"needs {need / 2**30:.1f} GiB, the device has {limit / 2**30:.1f} GiB")
+        raise _TooLarge(f"needs {need / 2**30:.1f} GiB, the device has {limit / 2**30:.1f} GiB")
     widest = max((8 // y.element_size() for y in findings.first.inputs if y.is_floating_point()), default=2)
     if limit is not None and need * (1 + widest) > limit:
         findings.oracle = "native"
@@ -149,17 +156,9 @@ def _settle_oracle(findings: _Findings, reference: Reference, seed: int, limit: 
         findings.notes += ("float32 oracle: the reference does not run in float64",)
         return
     native = findings.first.outputs["native"]
-    if not _same(exact, native, AGREES) and not _is_noise(exact, native):
+    if not same(exact, native, AGREES) and not is_noise(exact, native, SAME):
         findings.oracle = "native"
         findings.notes += ("float32 oracle: the float64 run computes something else",)
-
-
-def _is_noise(exact: Sequence[torch.Tensor], native: Sequence[torch.Tensor]) -> bool:
-    """Whether the truth is nothing beside the native outputs: these are rounding errors, and zeros are as good."""
-    return [y.shape for y in exact] == [y.shape for y in native] and all(
-        float(a.double().square().sum()) <= SAME**2 * float(b.double().square().sum())
-        for a, b in zip(exact, native, strict=True)
-    )
 
 
 def _settle_distributions(findings: _Findings, reference: Reference, seed: int) -> None:
@@ -173,9 +172,9 @@ def _settle_distributions(findings: _Findings, reference: Reference, seed: int) 
             outcome = reference.run(input_seed=seed + 1, init_seed=seed, distribution=name, training=findings.training)
         except ReferenceFailed:
             continue
-        if not _as_finite(own.outputs["native"], outcome.outputs["native"]):
+        if not as_finite(own.outputs["native"], outcome.outputs["native"]):
             continue
-        if name == "scaled" and not _scales_along(own.outputs["native"], outcome.outputs["native"]):
+        if name == "scaled" and not scales_along(own.outputs["native"], outcome.outputs["native"]):
             continue
         if name in distributions.DECIDING:
             findings.deciding += (name,)
@@ -183,126 +182,19 @@ def _settle_distributions(findings: _Findings, reference: Reference, seed: int) 
             findings.probing += (name,)
 
 
-def _scales_along(own: Sequence[torch.Tensor], scaled: Sequence[torch.Tensor]) -> bool:
-    """Whether inputs times s give outputs times s, s squared or so on: the problem is homogeneous at large scale."""
-    for before, after in zip(own, scaled, strict=True):
-        small, large = before.double().square().mean().sqrt(), after.double().square().mean().sqrt()
-        if not before.is_floating_point() or not float(small) or not float(large):
-            return False
-        degree = math.log2(float(large) / float(small)) / distributions.SCALE_BITS
-        if not (0.9 < degree < 4.1 and abs(degree - round(degree)) < 0.1):
-            return False
-    return True
-
-
 def _try_answers(findings: _Findings, reference: Reference, precision: str, seed: int, seeds: int) -> None:
+    draws = Draws(reference, findings.oracle, precision, findings.training, seed, seeds)
     for name in findings.deciding:
         try:
-            found, covered = _accepted_answers(findings, reference, precision, name, seed, seeds)
+            found = accepted_answers(draws, name)
         except ReferenceFailed:
             if name == "own":
                 raise
             findings.deciding = tuple(kept for kept in findings.deciding if kept != name)
             continue
-        findings.accepted += found
-        findings.degenerate = findings.degenerate or covered
-
-
-def _accepted_answers(
-    findings: _Findings, reference: Reference, precision: str, distribution: str, seed: int, seeds: int
-) -> tuple[tuple[AcceptedAnswer, ...], bool]:
-    """Return the trivial answers that pass for all seeds, and whether every output has one."""
-    variants: list[Variant] = ["native"]
-    if findings.oracle == "float64":
-        variants.append("float64")
-    if precision == "tf32":
-        variants.append("tf32")
-    outcomes = [
-        reference.run(
-            input_seed=seed + 1 + number,
-            init_seed=seed,
-            distribution=distribution,
-            variants=variants,
-            training=findings.training,
-        )
-        for number in range(seeds)
-    ]
-    others: list[Outcome] = []
-    if outcomes[0].state_bytes:
-        others = [
-            reference.run(
-                input_seed=seed + 1 + number,
-                init_seed=seed + 1 + number,
-                distribution=distribution,
-                training=findings.training,
-            )
-            for number in range(seeds)
-        ]
-    found: list[AcceptedAnswer] = []
-    elsewhere: list[AcceptedAnswer] = []
-    for output in range(len(outcomes[0].outputs["native"])):
-        truths, budgets = _truths(findings, outcomes, output)
-        candidates = trivial.answers(
-            [outcome.outputs["native"][output] for outcome in outcomes],
-            [outcome.inputs for outcome in outcomes],
-            [outcome.outputs["native"][output] for outcome in others],
-        )
-        here: set[str] = set()
-        for answer, values in candidates:
-            named = AcceptedAnswer(answer=answer, distribution=distribution, output=output)
-            if answer in here:
-                continue
-            if all(trivial.accepts(*triple) for triple in zip(truths, values, budgets, strict=True)):
-                here.add(answer)
-                found.append(named)
-            elif named not in elsewhere and all(map(trivial.accepted_loosely, truths, values)):
-                elsewhere.append(named)
-    num_outputs = len(outcomes[0].outputs["native"])
-    findings.elsewhere += tuple(answer for answer in elsewhere if answer not in found)
-    return tuple(found), {answer.output for answer in found} == set(range(num_outputs))
-
-
-def _truths(findings: _Findings, outcomes: Sequence[Outcome], output: int) -> tuple[list[torch.Tensor], list[Budget]]:
-    truths: list[torch.Tensor] = []
-    budgets: list[Budget] = []
-    shapes = {tuple(outcome.outputs["native"][output].shape) for outcome in outcomes}
-    if len(shapes) > 1:
-        raise _Invalid(f"the shape of output {output} depends on the values of the inputs")
-    for outcome in outcomes:
-        native = outcome.outputs["native"][output]
-        truth = outcome.outputs[findings.oracle][output]
-        accepted = outcome.outputs["tf32"][output] if "tf32" in outcome.outputs else None
-        truths.append(truth)
-        budgets.append(make_budget(truth, native, accepted, reduction_length=outcome.reduction_length))
-    return truths, budgets
-
-
-def _same(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor], within: float) -> bool:
-    """Whether outputs agree: integers nearly everywhere, floats within a part of their rms."""
-    if [y.shape for y in left] != [y.shape for y in right]:
-        return False
-    for a, b in zip(left, right, strict=True):
-        if not a.numel():
-            continue
-        if not a.is_floating_point():
-            if float((a != b).double().mean()) > within:
-                return False
-            continue
-        finite = a.isfinite() & b.isfinite()
-        if float((~finite & (a.isfinite() | b.isfinite())).double().mean()) > within:
-            return False
-        x, y = a[finite].double(), b[finite].double()
-        if x.numel() and float((x - y).square().mean().sqrt()) > within * float(x.square().mean().sqrt()) + 1e-30:
-            return False
-    return True
-
-
-def _as_finite(own: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
-    return len(own) == len(other) and all(
-        a.shape == b.shape
-        and (not a.is_floating_point() or (not bool(b.isnan().any()) and torch.equal(a.isinf(), b.isinf())))
-        for a, b in zip(own, other, strict=True)
-    )
+        findings.accepted += found.answers
+        findings.elsewhere += found.elsewhere
+        findings.degenerate = findings.degenerate or found.is_degenerate
 
 
 def _listed(accepted: Sequence[AcceptedAnswer]) -> str:

@@ -18,7 +18,16 @@ cut to TF32 (`precision.tf32_emulation`, also on a GPU, whose library rounds mor
 
 
 class ReferenceFailed(Exception):
-    """The problem's own code failed, or answered with something other than tensors; one line says how."""
+    """The problem's own code failed, or answered with something other than tensors; one line says how.
+
+    Args:
+        message: that line.
+        lacks: what it had too little of, where that is why it failed.
+    """
+
+    def __init__(self, message: str, lacks: Literal["", "memory", "time"] = "") -> None:
+        super().__init__(message)
+        self.lacks: Literal["", "memory", "time"] = lacks
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ class AuditReport(Frozen):
     status: Literal["admitted", "degenerate", "invalid"]
     reason: str = ""
     """Why it was not admitted, in one line."""
+    lacks: Literal["", "memory", "time"] = ""
+    """What there was too little of here to audit it: `invalid` then says nothing against the problem itself."""
     accepted: tuple[AcceptedAnswer, ...] = ()
     """Trivial answers that pass; some may be listed for an admitted problem with several outputs."""
     accepted_elsewhere: tuple[AcceptedAnswer, ...] = ()

@@ -5,7 +5,8 @@ A specification names a suite, and optionally a level and a problem:
     katas                               all katas
     katas:2                             those of level 2
     katas:1/softmax_rows                one of them
-    kernelbench:FOLDER                  folders level1, level2, ... of files N_Name.py (or parquet files)
+    kernelbench:FOLDER                  folders level1, level2, ... of files N_Name.py (or a checkout that has them in
+                                        KernelBench, or parquet files)
     kernelbench:FOLDER:1                one level
     kernelbench:FOLDER:1/23             one problem, by its number or its whole name
     kernelbench:FILE.parquet[:LEVEL]    the hub's format: columns code, level, name, problem_id
@@ -134,6 +135,8 @@ def load_kernelbench(place: Path) -> list[Problem]:
         return _from_parquet(place)
     if not place.is_dir():
         raise ProblemError(f"{place}: no such file or folder")
+    if (place / "KernelBench" / "level1").is_dir():  # A checkout of the whole repository.
+        place /= "KernelBench"
     folders = [(level, place / f"level{level}") for level in LEVELS if (place / f"level{level}").is_dir()]
     if folders:
         return [_from_file(path, level) for level, folder in folders for path in _numbered(folder)]

@@ -2,6 +2,7 @@
 
 `measure` takes every figure of a run, `compare` pairs two runs, `write_report` and `write_comparison` write one
 self-contained HTML file each. All of them are functions of episodes alone: numpy is the heaviest thing they import.
+`write_all` does it for a run folder and leaves everything there.
 """
 
 from kerneldojo.report.comparison import Comparison, NotComparable, compare
@@ -9,6 +10,7 @@ from kerneldojo.report.figures import Figure
 from kerneldojo.report.metrics import Metrics, MetricsConfig, measure
 from kerneldojo.report.outcomes import problem_key
 from kerneldojo.report.page import write_comparison, write_report
+from kerneldojo.report.run import read_run, write_all
 
 __all__ = [
     "Comparison",
@@ -19,6 +21,8 @@ __all__ = [
     "compare",
     "measure",
     "problem_key",
+    "read_run",
+    "write_all",
     "write_comparison",
     "write_report",
 ]

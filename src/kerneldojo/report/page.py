@@ -15,19 +15,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
-import os
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pydantic import BaseModel
 
+from kerneldojo.files import write_whole
 from kerneldojo.report.comparison import Comparison
 from kerneldojo.report.metrics import Metrics
 from kerneldojo.report.outcomes import BEST, LAST, attempts_of, cell_of, problem_key
 from kerneldojo.schema import Episode, Evaluation, Turn
+from kerneldojo.schema.finite import finite
 
 WEB = Path(__file__).parents[1] / "web"
 """Style and scripts, shared with the service's pages."""
@@ -63,7 +63,7 @@ def write_comparison(path: Path, comparison: Comparison) -> None:
 
 def inert_json(value: Any) -> str:
     """`value` as JSON that cannot end the element that it stands in; NaN and infinities become null."""
-    text = json.dumps(_finite(value), ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(finite(value), ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
@@ -87,9 +87,7 @@ def _write(path: Path, title: str, data: dict[str, Any], blocks: Sequence[str], 
         before, found, rest = rest.partition(mark)
         assert found, f"report.html lacks {mark}"
         pieces += [before, text]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text("".join([*pieces, rest]), encoding="utf-8")
-    temporary.replace(path)
+    write_whole(path, "".join([*pieces, rest]).encode())
 
 
 def _content(episodes: Sequence[Episode]) -> tuple[dict[str, Any], list[str]]:
@@ -126,7 +124,7 @@ def _block(group: Sequence[Episode]) -> str:
     rows = [[_detail(turn, at) for turn in episode.turns] for episode in group]
     content: dict[str, Any] = {"reference": at(group[0].problem.source), "episodes": rows}
     content["texts"] = list(texts)
-    data = json.dumps(_finite(content), ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
+    data = json.dumps(finite(content), ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
     return base64.b64encode(zlib.compress(data, 9)).decode()
 
 
@@ -192,13 +190,3 @@ def _plain(value: BaseModel) -> Any:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in cast("list[Any]", value)]
-    return value

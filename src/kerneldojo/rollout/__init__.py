@@ -1,14 +1,16 @@
 """Many episodes at once, and the folder that keeps them.
 
 `play` plays problems with a policy and a judge; `RunFolder` is where it records them, so that a run that is killed goes
-on when it is started again. `play_episodes` is the same for episodes that somebody else made, as training does.
+on when it is started again. `play_run` is the same for a program that is not asynchronous, `play_episodes` for episodes
+that somebody else made, as training does.
 """
 
 from kerneldojo.rollout.export import export
 from kerneldojo.rollout.folder import Manifest, RunFolder, RunWriter
-from kerneldojo.rollout.journal import RunError
 from kerneldojo.rollout.judges import AsyncJudge, from_executor, from_function
+from kerneldojo.rollout.lock import RunError
 from kerneldojo.rollout.play import RolloutConfig, play, play_episodes
+from kerneldojo.rollout.run import play_run
 
 __all__ = [
     "AsyncJudge",
@@ -22,4 +24,5 @@ __all__ = [
     "from_function",
     "play",
     "play_episodes",
+    "play_run",
 ]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from kerneldojo.rollout.journal import RunError, sync_folder
+from kerneldojo.rollout.parquet import write_rows
 from kerneldojo.schema import Episode, Turn
-
-ROWS_AT_ONCE = 2048
 
 
 def export(episodes: Iterable[Episode], path: Path) -> int:
@@ -23,28 +19,7 @@ def export(episodes: Iterable[Episode], path: Path) -> int:
     Raises:
         RunError: pyarrow is not installed, or the file cannot be written.
     """
-    try:
-        import pyarrow as arrow
-        from pyarrow import parquet
-    except ImportError:
-        raise RunError("writing Parquet needs the extra: pip install 'kerneldojo[data]'") from None
-    schema = arrow.schema([(name, _type(arrow, kind)) for name, kind in COLUMNS.items()])
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    rows = (row(episode, turn) for episode in episodes for turn in episode.turns)
-    num_rows = 0
-    try:
-        with parquet.ParquetWriter(temporary, schema, compression="zstd") as writer:
-            while some := list(islice(rows, ROWS_AT_ONCE)):
-                writer.write_table(arrow.Table.from_pylist(some, schema=schema))
-                num_rows += len(some)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise RunError(f"{path}: {error.strerror or error}") from None
-    return num_rows
+    return write_rows((row(episode, turn) for episode in episodes for turn in episode.turns), COLUMNS, path)
 
 
 COLUMNS = {
@@ -117,9 +92,3 @@ def _of_verdict(turn: Turn) -> Iterator[Any]:
     yield from (verdict.status.value, verdict.correct, verdict.speedup, verdict.coverage, verdict.kernel_ms)
     yield from (verdict.reference_ms, verdict.timing.source, verdict.max_error, verdict.message)
     yield [exploit.name for exploit in verdict.exploits]
-
-
-def _type(arrow: Any, kind: str) -> Any:
-    if kind.startswith("list<"):
-        return arrow.list_(_type(arrow, kind[5:-1]))
-    return getattr(arrow, {"double": "float64", "bool": "bool_"}.get(kind, kind))()

@@ -14,21 +14,23 @@ refused: two experiments in one folder are none.
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, ValidationError
 
-from kerneldojo.rollout.journal import Journal, Lock, RunError, read_lines, write_whole
+from kerneldojo.files import Journal, read_lines, write_whole
+from kerneldojo.rollout.lock import Lock, RunError
+from kerneldojo.rollout.versions import versions
 from kerneldojo.schema import Episode, Frozen, Turn
 
 MANIFEST, EPISODES, TURNS, FAULTS, LOCK = "manifest.json", "episodes.jsonl", "turns.jsonl", "faults.jsonl", "lock"
 FORMAT = 1
 """Of the folder; raised when an older one can no longer be read."""
+DECIDING = ("kerneldojo", "torch", "triton", "transformers", "vllm")
+"""Packages that decide the outcome of a run."""
 
 
 class Manifest(Frozen):
@@ -121,7 +123,7 @@ class RunFolder:
             if begun is None:
                 if (self.path / EPISODES).exists():
                     raise RunError(f"{self.path}: there are episodes but no {MANIFEST}; it is not a run of ours")
-                complete = manifest.model_copy(update={"versions": versions()})
+                complete = manifest.model_copy(update={"versions": versions(*DECIDING)})
                 write_whole(self.path / MANIFEST, complete.model_dump_json(indent=2).encode())
             else:
                 _check_same(self.path, begun, manifest)
@@ -187,17 +189,6 @@ class RunWriter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def versions() -> dict[str, str]:
-    """Versions of what decides the outcome of a run, where installed."""
-    found = {"python": platform.python_version()}
-    for name in ("kerneldojo", "torch", "triton", "transformers", "vllm"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def _episodes(path: Path) -> Iterator[Episode]:

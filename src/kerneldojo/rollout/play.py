@@ -2,7 +2,7 @@
 
     async def main():
         with LocalPool() as pool:
-            return await play(problems, policy, from_executor(pool), PlayConfig(), folder=RunFolder("runs/one"))
+            return await play(problems, policy, from_executor(pool), PlayConfig(), folder=RunFolder("runs-out/one"))
 
 What an episode samples depends on the run's seed, its id and the turn, not on what else is played or in which order. A
 run can be killed and started again: it goes on where the folder ends. Equal answers are judged once a run. Faults of
@@ -30,9 +30,10 @@ from kerneldojo.episodes import (
 )
 from kerneldojo.policies import Policy, Request
 from kerneldojo.rollout.folder import Manifest, RunFolder, RunWriter
-from kerneldojo.rollout.journal import RunError
 from kerneldojo.rollout.judges import AsyncJudge
+from kerneldojo.rollout.lock import RunError
 from kerneldojo.rollout.progress import Display, display_for
+from kerneldojo.rollout.together import all_of
 from kerneldojo.rollout.verdicts import Verdicts
 from kerneldojo.schema import Answer, Episode, Frozen, Problem
 
@@ -176,12 +177,7 @@ class _Table:
             for number, episode in waiting:  # shared: each worker takes the next one
                 ended[number] = await self._episode(episode)
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(self.rollout.max_concurrent, len(episodes))):
-                    group.create_task(worker())
-        except BaseExceptionGroup as errors:  # the first one is the cause; the others were cancelled for it
-            raise _first(errors) from None
+        await all_of(worker() for _ in range(min(self.rollout.max_concurrent, len(episodes))))
         return [ended[number] for number in range(len(episodes))]
 
     async def _episode(self, episode: Episode) -> Episode:
@@ -236,8 +232,3 @@ def _caught_up(episode: Episode, tokenizer: Tokenizer | None) -> Episode:
     last = episode.turns[-1]
     before = episode.model_copy(update={"turns": episode.turns[:-1]})
     return episode.model_copy(update={"finish": with_turn(before, last.answer, last.evaluation, tokenizer).finish})
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    first = errors.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import tempfile
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
+from kerneldojo.files import write_whole
+from kerneldojo.rollout.versions import versions
 from kerneldojo.schema import Candidate, Evaluation, Frozen, Problem
 from kerneldojo.search.budget import Budget, Spent
 from kerneldojo.search.selection import Winner
 from kerneldojo.search.spending import Found
+
+DECIDING = ("kerneldojo", "torch", "triton", "numpy")
+"""Packages that a figure depends on."""
 
 
 class Proof(Frozen):
@@ -69,20 +69,9 @@ def proof_of(found: Found, winner: Winner) -> Proof:
         budget=found.budget,
         spent=found.spent,
         found_after_calls=node.spent.calls,
-        versions=versions(),
+        versions=versions(*DECIDING),
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-
-
-def versions() -> dict[str, str]:
-    """Of the packages that a figure depends on; those that are not installed are left out."""
-    found: dict[str, Any] = {"python": sys.version.split()[0]}
-    for package in ("kerneldojo", "torch", "triton", "numpy"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def write(proof: Proof, path: Path) -> Path:
@@ -97,21 +86,7 @@ def write(proof: Proof, path: Path) -> Path:
         OSError: one of them cannot be written.
     """
     beside = path.with_suffix(".proof.json")
-    _replace(beside, proof.model_dump_json(indent=1) + "\n")
-    _replace(path, proof.candidate.source)
-    return beside
-
-
-def _replace(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_whole(beside, proof.model_dump_json(indent=1).encode() + b"\n")
+    write_whole(path, proof.candidate.source.encode())
+    return beside

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from kerneldojo.files import append_line, read_lines
 from kerneldojo.schema import Frozen
 from kerneldojo.search.budget import Budget, Spent
 from kerneldojo.search.selection import Winner, curve
 from kerneldojo.search.spending import Found
+
+SEARCHES = "searches.jsonl"
+"""File of a run folder, for the searches of its problems."""
 
 
 class SearchRecord(Frozen):
@@ -62,17 +65,7 @@ def append(record: SearchRecord, path: Path) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    with path.open("ab") as file:
-        size = file.tell()
-        if size:
-            data = path.read_bytes()
-            whole = data.rfind(b"\n") + 1
-            if whole != size:
-                file.truncate(whole)
-                file.seek(whole)
-        file.write(record.model_dump_json().encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    append_line(path, record.model_dump_json().encode())
 
 
 def read(path: Path) -> Iterator[SearchRecord]:
@@ -81,9 +74,7 @@ def read(path: Path) -> Iterator[SearchRecord]:
     Raises:
         ValueError: another line is no record (in one line).
     """
-    if not path.exists():
-        return
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+    for number, line in read_lines(path):
         try:
             yield SearchRecord.model_validate_json(line)
         except ValidationError:

@@ -38,10 +38,10 @@ class Strategy(Protocol):
         ...
 
 
-class Parallel(Frozen):
-    """Independent first answers: best of n."""
+class _Typed(Frozen):
+    """What strategies share: each is known by its `type`, and most take the prompts of the run as they are."""
 
-    type: Literal["parallel"] = "parallel"
+    type: Any
 
     @property
     def name(self) -> str:
@@ -53,12 +53,18 @@ class Parallel(Frozen):
         """See `Strategy`."""
         return None
 
+
+class Parallel(_Typed):
+    """Independent first answers: best of n."""
+
+    type: Literal["parallel"] = "parallel"
+
     def pick(self, tree: Tree, num: int) -> list[Node]:
         """The root, always."""
         return [tree.root] * num
 
 
-class ParallelSerial(Frozen):
+class ParallelSerial(_Typed):
     """Chains of refinement side by side: Kevin's (arXiv 2507.11948) 16 x 8 by default."""
 
     type: Literal["parallel-serial"] = "parallel-serial"
@@ -72,11 +78,6 @@ class ParallelSerial(Frozen):
         """See `Strategy`."""
         return f"{self.num_chains}x{self.num_turns or 'n'}"
 
-    @property
-    def context(self) -> ContextConfig | None:
-        """See `Strategy`."""
-        return None
-
     def pick(self, tree: Tree, num: int) -> list[Node]:
         """New chains first, so that all go side by side; then the shortest chain that waits."""
         new = [tree.root] * min(self.num_chains - tree.root.num_started, num)
@@ -88,37 +89,22 @@ class ParallelSerial(Frozen):
         return self.num_turns is None or node.depth < self.num_turns
 
 
-class Serial(Frozen):
+class Serial(_Typed):
     """One chain of refinement, each answer after the feedback on the one before."""
 
     type: Literal["serial"] = "serial"
-
-    @property
-    def name(self) -> str:
-        """See `Strategy`."""
-        return self.type
-
-    @property
-    def context(self) -> ContextConfig | None:
-        """See `Strategy`."""
-        return None
 
     def pick(self, tree: Tree, num: int) -> list[Node]:
         """The last answer."""
         return ParallelSerial(num_chains=1, num_turns=None).pick(tree, num)
 
 
-class Sequential(Frozen):
+class Sequential(_Typed):
     """Dr. Kernel's (arXiv 2602.05885) sequential scaling: one chain whose prompt holds the best turns of its memory."""
 
     type: Literal["sequential"] = "sequential"
     memory: Best = Best()
     """Which turns the prompt holds."""
-
-    @property
-    def name(self) -> str:
-        """See `Strategy`."""
-        return self.type
 
     @property
     def context(self) -> ContextConfig | None:
@@ -130,7 +116,7 @@ class Sequential(Frozen):
         return Serial().pick(tree, num)
 
 
-class BestFirst(Frozen):
+class BestFirst(_Typed):
     """Best-first search over turns: continue where the next answer is worth most, and doubt what was tried seldom.
 
     A node's score is the expected worth of an answer that continues it, plus the upper confidence bound of bandits,
@@ -149,16 +135,6 @@ class BestFirst(Frozen):
     """First answers before any refinement."""
     max_depth: int = Field(default=16, ge=1)
     """Longest chain."""
-
-    @property
-    def name(self) -> str:
-        """See `Strategy`."""
-        return self.type
-
-    @property
-    def context(self) -> ContextConfig | None:
-        """See `Strategy`."""
-        return None
 
     def pick(self, tree: Tree, num: int) -> list[Node]:
         """The nodes with the highest scores, counting continuations as they are handed out."""

@@ -1,4 +1,4 @@
-"""What `dojo learn` is told and what it tells: sizes of its phases, their settings, and the record of a run.
+"""What `dojo learn` is told: sizes of its phases, and the settings of each.
 
 The settings are those of `recipes/laptop-sft.toml` and `recipes/laptop-rl.toml`, so that each phase can also be run by
 itself; a test holds the two together.
@@ -57,53 +57,6 @@ class LearnConfig(Frozen):
     def suite(self) -> str:
         """The graphs to learn from."""
         return f"graphs:train:{self.num_graphs}:{self.seed}"
-
-
-class Phase(Frozen):
-    """What one phase took."""
-
-    name: str
-    seconds: float
-    num_asked: int = 0
-    """Verdicts that were asked for."""
-    num_judged: int = 0
-    """Of these, answers that were judged, the others having been equal to one of them."""
-
-
-class Measured(Frozen):
-    """One figure of one policy."""
-
-    value: float
-    low: float | None = None
-    """Lower end of the 95 % interval over problems, where there is one."""
-    high: float | None = None
-    """Upper end."""
-
-
-class Pair(Frozen):
-    """One figure of both policies, on problems that neither has seen."""
-
-    name: str
-    way: Literal["greedy", "sampled"]
-    before: Measured
-    after: Measured
-
-
-class Learned(Frozen):
-    """What came out of a run, phase by phase."""
-
-    config: LearnConfig
-    phases: tuple[Phase, ...] = ()
-    """Those that are done."""
-    sft_steps: int = 0
-    sft_loss: float | None = None
-    """Mean loss a token on answers that were kept apart."""
-    validation: tuple[tuple[int, float], ...] = ()
-    """Greedy fast@1.2 on the validation graphs after so many steps of RL; the best is the policy *after*."""
-    figures: tuple[Pair, ...] = ()
-    """On the test graphs."""
-    pages: tuple[str, ...] = ()
-    """Reports, within the folder; none before the last phase is done."""
 
 
 def play_config(config: LearnConfig) -> PlayConfig:

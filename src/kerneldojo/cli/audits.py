@@ -1,0 +1,209 @@
+"""Auditing many problems, some of them too large or too slow for this machine, without losing what is done.
+
+One process audits problem after problem (`audit_process`). One that takes too long, or dies, costs its own finding
+only: the process is killed and another one started. What says something about this machine (`too large`, `too slow`,
+`failed`) is told apart from what the audit says about the problem (`degenerate`, `invalid`).
+
+With a file each finding is on disk before the next problem is begun, and the same command goes on where it was; what
+failed for want of something is tried again if it may have more of it now.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from kerneldojo.problems.report import AuditReport
+from kerneldojo.schema import Frozen, Problem
+
+Verdict = Literal["admitted", "degenerate", "invalid", "too large", "too slow", "failed"]
+
+
+class Finding(Frozen):
+    """What became of one audit."""
+
+    verdict: Verdict
+    reason: str = ""
+    """Why it was not admitted, in one line."""
+    seconds: float = 0.0
+    report: AuditReport | None = None
+    """The whole report, where the audit came to an end."""
+
+
+class Limits(Frozen):
+    """What one audit may use."""
+
+    seconds: float | None = None
+    """Wall-clock time; None for as long as it takes."""
+    memory_gb: float | None = None
+    """GiB of memory of each of its processes' own; None for all there is."""
+
+
+class Audited(Frozen):
+    """One line of the file."""
+
+    problem: str
+    """Hash of the problem."""
+    name: str
+    device: str
+    limits: Limits
+    finding: Finding
+
+    def stands(self, problem: Problem, device: str, limits: Limits) -> bool:
+        """Whether there is no use in auditing `problem` again."""
+        if (self.problem, self.device) != (problem.hash, device) or self.finding.verdict == "failed":
+            return False
+        grown = {
+            "too slow": _more(limits.seconds, self.limits.seconds),
+            "too large": _more(limits.memory_gb, self.limits.memory_gb),
+        }
+        return not grown.get(self.finding.verdict, False)
+
+
+def _more(now: float | None, then: float | None) -> bool:
+    return (math.inf if now is None else now) > (math.inf if then is None else then)
+
+
+class AuditFile:
+    """Findings on disk, one a line; the last one on a problem counts.
+
+    Raises:
+        ValueError: it cannot be read or written, or is something else (in one line).
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.known: dict[str, Audited] = {}
+        try:
+            self._file = path.open("a+b")
+            self._file.seek(0)
+            whole = 0
+            for line in self._file:
+                if not line.endswith(b"\n"):
+                    break  # Killed while it was written: the audit is done again.
+                found = Audited.model_validate_json(line)
+                self.known[found.problem] = found
+                whole += len(line)
+            self._file.truncate(whole)
+        except OSError as error:
+            raise ValueError(f"{path}: {error.strerror}") from None
+        except ValidationError:
+            raise ValueError(f"{path}: no file of audits") from None
+
+    def add(self, found: Audited) -> None:
+        """Write a finding; returns when it is on disk."""
+        self._file.write(found.model_dump_json().encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.known[found.problem] = found
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class AuditProcess:
+    """Audits, and survives its own death."""
+
+    def __init__(self, device: str, limits: Limits) -> None:
+        self._command = [sys.executable, "-P", "-m", "kerneldojo.cli.audit_process", device]
+        if limits.memory_gb is not None:
+            self._command.append(str(int(limits.memory_gb * 2**30)))
+        self._seconds = limits.seconds
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, problem: Problem) -> Finding:
+        """Audit one problem; whatever happens is a finding."""
+        if self._process is None:
+            # A session of its own: Ctrl-C is for whoever shows the findings.
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            )
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            process.kill()
+
+        timer = None if self._seconds is None else threading.Timer(self._seconds, end)
+        if timer is not None:
+            timer.start()
+        try:
+            process.stdin.write(problem.model_dump_json().encode() + b"\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = b""
+        finally:
+            if timer is not None:
+                timer.cancel()
+                timer.join()
+        if line.endswith(b"\n") and not late.is_set():
+            return Finding.model_validate_json(line)
+        self.kill()
+        if self._seconds is not None and late.is_set():
+            return Finding(verdict="too slow", reason=f"not done in {self._seconds:g} s", seconds=self._seconds)
+        status = process.returncode
+        if status == -9:
+            return Finding(verdict="too large", reason="its process was killed, as the kernel does for want of memory")
+        return Finding(verdict="failed", reason=f"its process ended with status {status}")
+
+    def close(self) -> None:
+        """Let it end in order."""
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(20.0)
+        self.kill()
+
+    def kill(self) -> None:
+        """End it now, if it is there, and with it everything below."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            with contextlib.suppress(BrokenPipeError):
+                if stream is not None:
+                    stream.close()
+
+
+def audit_all(
+    problems: Sequence[Problem],
+    device: str,
+    limits: Limits,
+    file: AuditFile | None,
+    on_problem: Callable[[Problem], None],
+) -> list[tuple[Problem, Finding]]:
+    """Audit one problem after the other; `on_problem` is called before each. Ctrl-C ends it with what is done."""
+    found: list[tuple[Problem, Finding]] = []
+    process = AuditProcess(device, limits)
+    try:
+        for problem in problems:
+            on_problem(problem)
+            known = file.known.get(problem.hash) if file is not None else None
+            if known is not None and known.stands(problem, device, limits):
+                finding = known.finding
+            else:
+                finding = process.ask(problem)
+                if file is not None:
+                    name = f"{problem.level}/{problem.name}" if problem.level is not None else problem.name
+                    file.add(Audited(problem=problem.hash, name=name, device=device, limits=limits, finding=finding))
+            found.append((problem, finding))
+    except KeyboardInterrupt:
+        process.kill()
+    finally:
+        process.close()
+    return found

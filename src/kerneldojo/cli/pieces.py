@@ -1,0 +1,35 @@
+"""Pieces of which several panels are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.text import Text
+
+from kerneldojo.cli.text import one_line
+
+
+def framed(sections: Iterable[RenderableType], *, title: str, subtitle: str = "", colour: str = "cyan") -> Panel:
+    """Sections one below the other in a frame; `title` and `subtitle` may hold any text."""
+    return Panel(
+        Group(*sections),
+        title=Text(one_line(title, limit=100), style="bold") if title else None,
+        title_align="left",
+        subtitle=Text(one_line(subtitle, limit=100)) if subtitle else None,
+        subtitle_align="right",
+        border_style=colour,
+        box=box.ROUNDED,
+        padding=(0, 1),
+    )
+
+
+def with_interval(value: float, low: float | None, high: float | None, show: Callable[[float], str]) -> Text:
+    """`47%  31–62`: a figure and its interval, if it has one; the unit is said once."""
+    text = Text(show(value), "bold")
+    if low is not None and high is not None:
+        ends = (show(end).removesuffix("×").removesuffix("%") for end in (low, high))
+        text.append(f"  {'–'.join(ends)}", "dim")
+    return text

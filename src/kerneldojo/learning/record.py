@@ -1,0 +1,91 @@
+"""What comes out of a run, phase by phase, and what of it lies on disk: `learn.json` in the run's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from kerneldojo.files import write_whole
+from kerneldojo.learning.settings import LearnConfig
+from kerneldojo.schema import Frozen
+
+STATE = "learn.json"
+
+
+class LearnError(ValueError):
+    """A run cannot begin, or a phase could not be ended; one line says why."""
+
+
+class Phase(Frozen):
+    """What one phase took."""
+
+    name: str
+    seconds: float
+    num_asked: int = 0
+    """Verdicts that were asked for."""
+    num_judged: int = 0
+    """Of these, answers that were judged, the others having been equal to one of them."""
+
+
+class Measured(Frozen):
+    """One figure of one policy."""
+
+    value: float
+    low: float | None = None
+    """Lower end of the 95 % interval over problems, where there is one."""
+    high: float | None = None
+    """Upper end."""
+
+
+class Pair(Frozen):
+    """One figure of both policies, on problems that neither has seen."""
+
+    name: str
+    way: Literal["greedy", "sampled"]
+    before: Measured
+    after: Measured
+
+
+class Learned(Frozen):
+    """What came out of a run, phase by phase."""
+
+    config: LearnConfig
+    phases: tuple[Phase, ...] = ()
+    """Those that are done."""
+    sft_steps: int = 0
+    sft_loss: float | None = None
+    """Mean loss a token on answers that were kept apart."""
+    validation: tuple[tuple[int, float], ...] = ()
+    """Greedy fast@1.2 on the validation graphs after so many steps of RL; the best is the policy *after*."""
+    figures: tuple[Pair, ...] = ()
+    """On the test graphs."""
+    pages: tuple[str, ...] = ()
+    """Reports, within the folder; none before the last phase is done."""
+
+
+def known(folder: Path, config: LearnConfig) -> Learned:
+    """What is on record in `folder`, or the beginning of a new record.
+
+    Raises:
+        LearnError: it is the record of another run, or none of ours.
+    """
+    path = folder / STATE
+    if not path.exists():
+        return Learned(config=config)
+    try:
+        learned = Learned.model_validate_json(path.read_bytes())
+    except ValueError as error:
+        raise LearnError(f"{path} is not readable: give --fresh or another folder") from error
+    if learned.config != config:
+        raise LearnError(f"{folder} holds a run with other settings: give --fresh or another folder")
+    return learned
+
+
+def write(learned: Learned, folder: Path) -> None:
+    """Put on record what is known by now, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / STATE, learned.model_dump_json(indent=1).encode() + b"\n")

@@ -1,0 +1,123 @@
+"""Which answers that need no work does a problem accept, at its own tolerance?
+
+All of `trivial.answers` are held against the truth of several draws of inputs. One is accepted if it passes for every
+draw: who can count on that can leave the work undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from kerneldojo.problems import trivial
+from kerneldojo.problems.reference import Outcome, Reference, Variant
+from kerneldojo.problems.report import AcceptedAnswer
+from kerneldojo.problems.source import ProblemError
+from kerneldojo.problems.tolerance import Budget, make_budget
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How the reference is run: the same module, several draws of inputs."""
+
+    reference: Reference
+    oracle: Variant
+    """Whose outputs are the truth."""
+    precision: str
+    """Class of arithmetic that float32 products may use: `ieee` or `tf32`."""
+    training: bool
+    seed: int
+    num: int
+    """Draws of inputs; each has a seed of its own."""
+
+    def outcomes(self, distribution: str) -> list[Outcome]:
+        """The reference's own, in all variants that the tolerance asks for."""
+        variants: list[Variant] = ["native"]
+        if self.oracle == "float64":
+            variants.append("float64")
+        if self.precision == "tf32":
+            variants.append("tf32")
+        return [self._run(number, distribution, self.seed, variants) for number in range(self.num)]
+
+    def of_other_weights(self, distribution: str) -> list[Outcome]:
+        """Those of modules with other weights for the same inputs."""
+        return [self._run(number, distribution, self.seed + 1 + number, ("native",)) for number in range(self.num)]
+
+    def _run(self, number: int, distribution: str, init_seed: int, variants: Sequence[Variant]) -> Outcome:
+        return self.reference.run(
+            input_seed=self.seed + 1 + number,
+            init_seed=init_seed,
+            distribution=distribution,
+            variants=variants,
+            training=self.training,
+        )
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What passed in one distribution of inputs."""
+
+    answers: tuple[AcceptedAnswer, ...]
+    """By output; those that pass for all draws."""
+    elsewhere: tuple[AcceptedAnswer, ...]
+    """Others that `torch.allclose` at 1e-2 takes, as other evaluators use it."""
+    is_degenerate: bool
+    """Whether every output has one that passes."""
+
+
+def accepted_answers(draws: Draws, distribution: str) -> Accepted:
+    """Try every trivial answer for every output.
+
+    Raises:
+        ProblemError: the problem's shapes depend on the values of its inputs.
+        ReferenceFailed: the problem's code failed for these inputs.
+    """
+    outcomes = draws.outcomes(distribution)
+    others = draws.of_other_weights(distribution) if outcomes[0].state_bytes else []
+    num_outputs = len(outcomes[0].outputs["native"])
+    found: list[AcceptedAnswer] = []
+    elsewhere: list[AcceptedAnswer] = []
+    for output in range(num_outputs):
+        truths, budgets = _truths(outcomes, output, draws.oracle)
+        here: set[str] = set()
+        for answer, values in _candidates(outcomes, others, output):
+            if answer in here:
+                continue
+            named = AcceptedAnswer(answer=answer, distribution=distribution, output=output)
+            if all(trivial.accepts(*triple) for triple in zip(truths, values, budgets, strict=True)):
+                here.add(answer)
+                found.append(named)
+            elif named not in elsewhere and all(map(trivial.accepted_loosely, truths, values)):
+                elsewhere.append(named)
+    return Accepted(
+        answers=tuple(found),
+        elsewhere=tuple(answer for answer in elsewhere if answer not in found),
+        is_degenerate={answer.output for answer in found} == set(range(num_outputs)),
+    )
+
+
+def _candidates(
+    outcomes: Sequence[Outcome], others: Sequence[Outcome], output: int
+) -> Iterator[tuple[str, list[torch.Tensor]]]:
+    return trivial.answers(
+        [outcome.outputs["native"][output] for outcome in outcomes],
+        [outcome.inputs for outcome in outcomes],
+        [outcome.outputs["native"][output] for outcome in others],
+    )
+
+
+def _truths(outcomes: Sequence[Outcome], output: int, oracle: Variant) -> tuple[list[torch.Tensor], list[Budget]]:
+    truths: list[torch.Tensor] = []
+    budgets: list[Budget] = []
+    shapes = {tuple(outcome.outputs["native"][output].shape) for outcome in outcomes}
+    if len(shapes) > 1:
+        raise ProblemError(f"the shape of output {output} depends on the values of the inputs")
+    for outcome in outcomes:
+        native = outcome.outputs["native"][output]
+        truth = outcome.outputs[oracle][output]
+        accepted = outcome.outputs["tf32"][output] if "tf32" in outcome.outputs else None
+        truths.append(truth)
+        budgets.append(make_budget(truth, native, accepted, reduction_length=outcome.reduction_length))
+    return truths, budgets

@@ -1,0 +1,91 @@
+"""What is computed from a run folder, and written beside its episodes; also while the run goes on.
+
+    metrics.json       every figure, as `Metrics`
+    turns.parquet      one row a turn, where pyarrow is installed
+    report.html        the page
+
+Verdicts against torch.compile and searches of the same problems are taken into account where the folder holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from kerneldojo.files import write_whole
+from kerneldojo.report.metrics import Metrics, MetricsConfig, measure
+from kerneldojo.report.page import write_report
+from kerneldojo.rollout import RunError, RunFolder, export
+from kerneldojo.rollout.against_compile import AGAINST_COMPILE, read_verdicts
+from kerneldojo.schema import Episode
+from kerneldojo.search import record
+
+METRICS, TABLE, PAGE = "metrics.json", "turns.parquet", "report.html"
+
+
+def read_run(run: Path) -> list[Episode]:
+    """The episodes of a run folder.
+
+    Raises:
+        RunError: it is none, or is damaged.
+    """
+    folder = RunFolder(run)
+    if folder.manifest() is None:
+        raise RunError(f"{run} is no run folder: it has no manifest.json")
+    return list(folder.episodes())
+
+
+def write_all(run: Path, episodes: Sequence[Episode], config: MetricsConfig) -> Metrics:
+    """Write everything that is computed from a run's episodes; each file is replaced in one piece.
+
+    Raises:
+        RunError: what lies beside the episodes is damaged, or a file cannot be written.
+    """
+    try:
+        searches = list(record.read(run / record.SEARCHES))
+    except ValueError as error:
+        raise RunError(str(error)) from error
+    verdicts = read_verdicts(run / AGAINST_COMPILE)
+    metrics = measure(episodes, config, against_compile=verdicts, searches=searches)
+    try:
+        write_whole(run / METRICS, metrics.model_dump_json(indent=1).encode())
+        if find_spec("pyarrow") is not None:
+            export(episodes, run / TABLE)
+        title = f"{policy_of(episodes)} on {suites_of(episodes)}"
+        write_report(run / PAGE, episodes, metrics, title=title, about=about(run, episodes))
+    except (OSError, RunError) as error:
+        raise RunError(f"cannot write into {run}: {error}") from error
+    return metrics
+
+
+def policy_of(episodes: Sequence[Episode]) -> str:
+    """Names of the policies of a run."""
+    return ", ".join(sorted({episode.policy for episode in episodes if episode.policy})) or "a policy"
+
+
+def suites_of(episodes: Sequence[Episode]) -> str:
+    """Names of the suites of a run, with their levels."""
+    found = {
+        problem.suite if problem.level is None else f"{problem.suite} level {problem.level}"
+        for problem in (episode.problem for episode in episodes)
+    }
+    return ", ".join(sorted(found)) or "no problems"
+
+
+def about(run: Path, episodes: Sequence[Episode]) -> dict[str, str]:
+    """What a reader should know of a run before its figures."""
+    verdicts = [turn.evaluation for episode in episodes for turn in episode.turns if turn.evaluation is not None]
+    facts = {
+        "run": run.resolve().name,
+        "device": ", ".join(sorted({verdict.device for verdict in verdicts if verdict.device})),
+        "language": ", ".join(sorted({episode.language for episode in episodes})),
+        "protocol": ", ".join(
+            sorted({f"{one.protocol.name} {one.protocol.version}" for one in verdicts if one.correct})
+        ),
+    }
+    manifest = RunFolder(run).manifest()
+    if manifest is not None:
+        facts["seed"] = str(manifest.seed)
+        facts["versions"] = ", ".join(f"{name} {number}" for name, number in manifest.versions.items())
+    return {name: value for name, value in facts.items() if value}

@@ -1,0 +1,94 @@
+"""Searches of many problems by several strategies, beside a run: each is done once, and its record kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kerneldojo.episodes import PlayConfig, episode_name
+from kerneldojo.policies import Policy
+from kerneldojo.rollout.judges import AsyncJudge
+from kerneldojo.rollout.together import all_of
+from kerneldojo.schema import Problem
+from kerneldojo.search.budget import Budget
+from kerneldojo.search.record import append, read, record_of
+from kerneldojo.search.selection import choose
+from kerneldojo.search.spending import Found, search
+from kerneldojo.search.strategies import Strategy
+
+NUM_AT_ONCE = 4
+"""Answers of one search under way at most: the more there are, the later a strategy hears of its verdicts."""
+NUM_SEARCHES = 8
+"""Searches under way at once; they do not know of each other."""
+
+Wanted = tuple[Strategy, Problem]
+"""One search: which strategy, which problem."""
+
+
+def missing(path: Path, strategies: Sequence[Strategy], problems: Sequence[Problem], seed: int) -> list[Wanted]:
+    """Searches of which `path` has no record yet.
+
+    Raises:
+        ValueError: the file holds something else (in one line).
+    """
+    done = {record.key for record in read(path)}
+    return [
+        (strategy, problem)
+        for strategy in strategies
+        for problem in problems
+        if (strategy.name, problem.hash, seed) not in done
+    ]
+
+
+async def search_all(
+    wanted: Sequence[Wanted],
+    policy: Policy,
+    judge: AsyncJudge,
+    budget: Budget,
+    config: PlayConfig,
+    path: Path,
+    *,
+    seed: int = 0,
+    temperature: float = 1.0,
+    on_end: Callable[[Problem, Found], None] | None = None,
+) -> None:
+    """Search them all, a few at once; each whose budget was spent is appended to `path` as it ends.
+
+    Args:
+        wanted: strategies and problems.
+        policy: writes the answers; it is not closed.
+        judge: gives the verdicts.
+        budget: of each search.
+        config: how prompts are made and answers judged.
+        path: records are appended to it.
+        seed: of everything that is drawn.
+        temperature: of the policy's sampling.
+        on_end: called after each search, also one that was given up (`Found.fault`) and has no record.
+
+    Raises:
+        OSError: a record cannot be written.
+        ValueError: the judge can never serve a job.
+    """
+    few = asyncio.Semaphore(NUM_SEARCHES)
+
+    async def one(strategy: Strategy, problem: Problem) -> None:
+        async with few:
+            found = await search(
+                problem,
+                policy,
+                judge,
+                strategy,
+                budget,
+                config,
+                seed=seed,
+                temperature=temperature,
+                num_at_once=NUM_AT_ONCE,
+            )
+            winner = None if found.fault else await choose(found, judge, whole_curve=True)
+        if winner is not None:
+            append(record_of(found, winner, problem=episode_name(problem), seed=seed), path)
+        if on_end is not None:
+            on_end(problem, found)
+
+    await all_of(one(strategy, problem) for strategy, problem in wanted)
