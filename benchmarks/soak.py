@@ -2,6 +2,7 @@
 
     python benchmarks/soak.py --device model:h100                # 10,000 candidates; 2,000 on a GPU
     python benchmarks/soak.py --device cuda --through service --out soak
+    python benchmarks/soak.py --num 300 --kill-service 60        # the service itself is killed too, and started again
 
 A fifth of the candidates is hostile (attacks and faults of `tests/exploits/`), a fifth is broken in ordinary ways, the
 rest is honest; no two are alike. Every few seconds a random worker process is killed with -9. Asked at the end:
@@ -9,6 +10,11 @@ rest is honest; no two are alike. Every few seconds a random worker process is k
 * Has every candidate exactly one verdict, and is it one that is right for it?
 * Is anything left behind: processes, descriptors and threads of the process that owns the pool, shared memory, control
   groups, user ids, temporary files, device memory?
+* Through a service: does its store hold one task for each candidate, with the very verdict that the client was told,
+  however often the service was killed in between?
+
+Verdicts are on disk as they come (`results.jsonl`). `--minutes`, or SIGTERM, ends the soak in order: nothing new is
+begun, what was called back is counted apart (`not_begun`), and the report says what became of the rest.
 
 The pool (or the client of the service) lives in a child process. This process is a *subreaper*: whatever the child
 starts and leaves behind becomes a child of this one, in whatever session, so that nothing can hide. Exit code 1 if
@@ -28,6 +34,7 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -36,6 +43,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -45,18 +53,17 @@ sys.path[:0] = [str(HERE), str(SUITE)]
 
 import catalogue  # noqa: E402
 from cases import cases  # noqa: E402
+from soak_service import Service, store_says  # noqa: E402
+from soak_watch import Watch, descriptors, host_state, left_behind  # noqa: E402
 
 from kerneldojo.contestant.sandbox import processes  # noqa: E402
-from kerneldojo.contestant.sandbox.cgroups import host_groups  # noqa: E402
 from kerneldojo.evaluate import Results, Settings, judge_all, read_items, read_records  # noqa: E402
 from kerneldojo.evaluate.results import FAULTS, RESULTS  # noqa: E402
+from kerneldojo.schema import Evaluation, Job  # noqa: E402
 
 PR_SET_CHILD_SUBREAPER = 36
-WORKER = b"kerneldojo.pool.worker"
 GRACE_SECONDS = 30.0
 """What is left this long after the end is left behind."""
-DEVICE_MEMORY_SLACK = 64 << 20
-"""Bytes of device memory by which a driver's own use may differ."""
 BROKEN = {"wrong": ("incorrect",), "unfinished": ("compile_error",), "raises": ("runtime_error",)}
 """Ordinary failures, with their verdicts."""
 
@@ -110,8 +117,36 @@ def mixture(num: int, hostile_share: float, on_gpu: bool, seed: int, skip: str) 
 # The child: owns the pool, or the connection to the service.
 
 
+class Noting:
+    """An executor that notes which jobs it was given, and which of them were called back before they were judged."""
+
+    def __init__(self, executor: Any) -> None:
+        self._executor = executor
+        self.given: list[str] = []
+        """Hashes of jobs, as all here."""
+        self.called_back: list[str] = []
+
+    @property
+    def num_slots(self) -> int:
+        return self._executor.num_slots
+
+    def submit(self, job: Job) -> Future[Evaluation]:
+        future = self._executor.submit(job)
+        self.given.append(job.hash)
+        future.add_done_callback(lambda done: self.called_back.append(job.hash) if done.cancelled() else None)
+        return future
+
+    def close(self) -> None:
+        self._executor.close()
+
+
 def judge_rows(arguments: argparse.Namespace) -> None:
     """Judge `items.jsonl` in `--out`; what is left of descriptors and threads goes to `child.json`."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    timer = threading.Timer(60 * arguments.minutes, stop.set) if arguments.minutes < float("inf") else None
+    if timer is not None:
+        timer.start()
     out: Path = arguments.out
     items, bad = read_items(out / "items.jsonl")
     assert not bad, bad[0]
@@ -125,6 +160,7 @@ def judge_rows(arguments: argparse.Namespace) -> None:
         from kerneldojo.pool import open_pool
 
         executor = open_pool("local", [arguments.device], num_slots=arguments.slots)
+    executor = Noting(executor)
     most = {"descriptors": 0, "threads": 0}
 
     def look() -> None:
@@ -133,129 +169,30 @@ def judge_rows(arguments: argparse.Namespace) -> None:
 
     with Results(out) as results:
         remaining = results.remaining(items, settings)
-        judge_all(remaining, settings, executor, results, on_tick=look, on_verdict=lambda _, __: look())
+        judge_all(remaining, settings, executor, results, stop=stop, on_tick=look, on_verdict=lambda _, __: look())
     executor.close()
+    if timer is not None:
+        timer.cancel()
+        timer.join()
+    begun = set(executor.given) - set(executor.called_back)
+    not_begun = [item.id for item in remaining if settings.job(item).hash not in begun]
+    del executor
     gc.collect()
     left = Counter(descriptors().values())
     left.subtract(Counter(before.values()))
     report = {
         "descriptors_left": {name: count for name, count in left.items() if count > 0},
         "threads_left": [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()],
-        "most": most,
+        "most": most | {"resident_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024},
+        "not_begun": not_begun,
     }
     (out / "child.json").write_text(json.dumps(report))
-
-
-def descriptors() -> dict[int, str]:
-    """What this process holds open, with numbers of sockets and pipes left out."""
-    found: dict[int, str] = {}
-    for path in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            found[int(path.name)] = re.sub(r"\[\d+\]", "", str(path.readlink()))
-    return found
 
 
 # The parent: kills, watches and counts.
 
 
-class Watch:
-    """Kills workers at random, and knows every process that ever was below this one."""
-
-    def __init__(self, mean_seconds: float, most_kills: int | None, seed: int, known: set[int]) -> None:
-        self.seen: set[int] = set()
-        self.num_kills = 0
-        self._known = known
-        """Children of ours that somebody else waits for."""
-        self._mean, self._most, self._draw = mean_seconds, most_kills, random.Random(seed)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        next_kill = time.monotonic() + self._mean
-        while not self._stop.wait(0.2):
-            below = processes.descendants(os.getpid())
-            self.seen.update(below)
-            self.reap()
-            if time.monotonic() < next_kill or (self._most is not None and self.num_kills >= self._most):
-                continue
-            workers = [pid for pid in below if WORKER in command(pid)]
-            # Also where there is no worker: a kill that waited for one would meet every worker at its birth.
-            next_kill = time.monotonic() + self._draw.expovariate(1 / self._mean)
-            if workers:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self._draw.choice(workers), signal.SIGKILL)
-                    self.num_kills += 1
-
-    def reap(self) -> None:
-        """Let orphans that we inherited and that have ended go."""
-        for pid in processes.children(os.getpid()):
-            if pid not in self._known:
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(pid, os.WNOHANG)
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
-def command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def host_state(device: str) -> dict[str, Any]:
-    """What could be left on this host outside of any process."""
-    groups = host_groups()
-    folders = {parent for parent in (groups.unified, groups.memory, groups.pids, groups.freezer) if parent is not None}
-    state: dict[str, Any] = {
-        "shared_memory": {path.name for path in Path("/dev/shm").iterdir()},
-        "control_groups": {str(path) for folder in folders for path in folder.glob("dojo-*")},
-        "user_ids": set(re.findall(r"@(kerneldojo-uid-\d+)", Path("/proc/net/unix").read_text())),
-    }
-    if device.startswith("cuda"):
-        state["device_memory"] = device_memory()
-    return state
-
-
-def device_memory() -> list[int]:
-    """Bytes in use on each GPU."""
-    import pynvml
-
-    pynvml.nvmlInit()
-    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    return [int(pynvml.nvmlDeviceGetMemoryInfo(handle).used) for handle in handles]
-
-
-def left_behind(before: dict[str, Any], device: str, watch: Watch, scratch: Path) -> dict[str, list[str]]:
-    """What is there now and was not before; other users of the host are told apart where that can be done."""
-    watch.reap()
-    now = host_state(device)
-    alive = [pid for pid in processes.descendants(os.getpid()) if processes.is_alive(pid)]
-    groups = [name for name in now["control_groups"] - before["control_groups"] if _is_ours(name, watch.seen)]
-    found = {
-        "processes": [f"{pid}: {command(pid).replace(bytes(1), b' ').decode(errors='replace')[:120]}" for pid in alive],
-        "shared_memory": sorted(now["shared_memory"] - before["shared_memory"]),
-        "control_groups": sorted(groups),
-        # A user id is a socket's name: with no process of ours left, those that are held are others'.
-        "user_ids": sorted(now["user_ids"] - before["user_ids"]) if alive else [],
-        "temporary_files": sorted(str(path.relative_to(scratch)) for path in scratch.rglob("*"))[:50],
-    }
-    if "device_memory" in now:
-        pairs = enumerate(zip(before["device_memory"], now["device_memory"], strict=True))
-        grown = [f"GPU {index}: {new - old} bytes" for index, (old, new) in pairs if new - old > DEVICE_MEMORY_SLACK]
-        found["device_memory"] = grown
-    return found
-
-
-def _is_ours(group: str, seen: set[int]) -> bool:
-    number = re.search(r"-(\d+)$", group)
-    return number is None or int(number[1]) in seen
-
-
-def verdicts(rows: list[dict[str, Any]], out: Path) -> dict[str, Any]:
+def verdicts(rows: list[dict[str, Any]], out: Path, not_begun: set[str]) -> dict[str, Any]:
     """What became of the candidates."""
     expected = {row["id"]: row for row in rows}
     records = {record.id: record for record in read_records(out / RESULTS)}  # Refuses an id that is there twice.
@@ -271,28 +208,15 @@ def verdicts(rows: list[dict[str, Any]], out: Path) -> dict[str, Any]:
             unexpected[f"{name.partition('-')[2]}: {status}: {record.evaluation.message[:120]}"] += 1
     return {
         "asked": len(rows),
+        "not_begun": len(not_begun - set(records) - faults),
         "verdicts": len(records),
-        "lost": sorted(set(expected) - set(records) - faults),
+        "lost": sorted(set(expected) - set(records) - faults - not_begun),
         "faults_of_ours": sorted(faults),
         "foreign": sorted(set(records) - set(expected)),
         "statuses": {kind: dict(counts.most_common()) for kind, counts in statuses.items()},
         "convicted": dict(convicted),
         "unexpected": dict(unexpected.most_common(40)),
     }
-
-
-def start_service(arguments: argparse.Namespace, out: Path, environment: dict[str, str]) -> tuple[Any, str]:
-    command_line = [sys.executable, "-m", "kerneldojo.cli", "serve", "--port", "0", "--device", arguments.device]
-    log = out / "service.log"
-    process = subprocess.Popen(
-        [*command_line, "--store", str(out / "store.db")], env=environment, stderr=log.open("w"), cwd=out
-    )
-    until = time.monotonic() + 180
-    while not (found := re.search(r"serving on (http://\S+)", log.read_text())):
-        if process.poll() is not None or time.monotonic() > until:
-            sys.exit(f"the service did not start: {log.read_text()[-500:]}")
-        time.sleep(0.2)
-    return process, found[1]
 
 
 def soak(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -312,33 +236,25 @@ def soak(arguments: argparse.Namespace) -> dict[str, Any]:
     scratch.chmod(0o711)  # Contestants are users of their own and pass through it.
     environment = {**os.environ, "TMPDIR": str(scratch)}
     before = host_state(arguments.device)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # So that what is below ends with us.
     started = time.monotonic()
     known: set[int] = set()
     watch = Watch(arguments.kill_every, arguments.kills, arguments.seed, known)
-    service, report = None, {}
+    service = None
     try:
         options = ["--device", arguments.device, "--protocol", arguments.protocol, "--timeout", str(arguments.timeout)]
         options += ["--slots", str(arguments.slots)] if arguments.slots else []
         if arguments.through == "service":
-            service, url = start_service(arguments, out, environment)
-            known.add(service.pid)
-            options += ["--url", url]
+            service = Service(arguments, environment, known)
+            options += ["--url", service.url]
+        if arguments.minutes < float("inf"):
+            options += ["--minutes", str(arguments.minutes)]
         child = subprocess.Popen([sys.executable, __file__, "--child", "--out", str(out), *options], env=environment)
         known.add(child.pid)
-        while child.poll() is None:
-            time.sleep(1.0)
-            if time.monotonic() - report.get("told", 0) > 30:
-                report["told"] = time.monotonic()
-                count = (out / RESULTS).read_bytes().count(b"\n") if (out / RESULTS).exists() else 0
-                span = time.monotonic() - started
-                print(
-                    f"{count}/{num} after {span:.0f} s, {watch.num_kills} workers killed", file=sys.stderr, flush=True
-                )
+        signal.signal(signal.SIGTERM, lambda *_: child.send_signal(signal.SIGTERM))
+        _attend(child, service, watch, arguments, num)
         codes = {"child": child.returncode}
         if service is not None:
-            service.send_signal(signal.SIGTERM)
-            codes["service"] = service.wait(120)
+            codes["service"] = service.stop()
         seconds = time.monotonic() - started
         until = time.monotonic() + GRACE_SECONDS
         while (
@@ -351,28 +267,56 @@ def soak(arguments: argparse.Namespace) -> dict[str, Any]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         shutil.rmtree(scratch, ignore_errors=True)
-    found = verdicts(rows, out)
     inside = json.loads((out / "child.json").read_text()) if (out / "child.json").exists() else {}
+    found = verdicts(rows, out, set(inside.pop("not_begun", [])))
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "device": arguments.device,
         "through": arguments.through,
         "protocol": arguments.protocol,
         "seed": arguments.seed,
+        "cores": os.cpu_count(),
         "seconds": round(seconds, 1),
         "per_minute": round(60 * found["verdicts"] / seconds, 1),
+        "cpu_seconds": round(used.ru_utime + used.ru_stime, 1),
         "load_average": os.getloadavg()[0],
         "workers_killed": watch.num_kills,
+        "services_killed": service.num_kills if service else 0,
         "exit_codes": codes,
         **found,
+        **({"store": store_says(out)} if service else {}),
         "left_behind": {**left, **inside},
     }
+
+
+def _attend(
+    child: subprocess.Popen[bytes], service: Service | None, watch: Watch, arguments: argparse.Namespace, num: int
+) -> None:
+    """Wait for the child; say how far it is, and kill the service now and then."""
+    out, draw = arguments.out, random.Random(arguments.seed + 1)
+    started = told = time.monotonic()
+    pause = lambda: draw.expovariate(1 / arguments.kill_service) if arguments.kill_service else float("inf")  # noqa: E731
+    next_kill = started + pause()
+    while child.poll() is None:
+        time.sleep(0.2)
+        now = time.monotonic()
+        if service is not None and now > next_kill:
+            service.kill()
+            next_kill = time.monotonic() + pause()
+        if now - told > 30:
+            told = now
+            count = (out / RESULTS).read_bytes().count(b"\n") if (out / RESULTS).exists() else 0
+            killed = f"{watch.num_kills} workers killed" + (f", {service.num_kills} services" if service else "")
+            print(f"{count}/{num} after {now - started:.0f} s, {killed}", file=sys.stderr, flush=True)
 
 
 def is_clean(report: dict[str, Any]) -> bool:
     """Whether nothing was lost and nothing left."""
     left = {name: what for name, what in report["left_behind"].items() if name != "most"}
     ended = {"descriptors_left", "threads_left"} <= set(left) and not any(report["exit_codes"].values())
-    return ended and not (report["lost"] or report["foreign"] or any(left.values()))
+    store = report.get("store", {})
+    amiss = [store[name] for name in ("doubled", "lost", "otherwise") if store.get(name)]
+    return ended and not (report["lost"] or report["foreign"] or amiss or any(left.values()))
 
 
 def main() -> None:
@@ -384,6 +328,10 @@ def main() -> None:
     parser.add_argument("--kill-every", type=float, default=10.0, help="mean seconds between kills")
     parser.add_argument("--kills", type=int, help="at most so many")
     parser.add_argument("--through", choices=["pool", "service"], default="pool")
+    parser.add_argument(
+        "--kill-service", type=float, default=0.0, help="mean seconds between kills of the service; implies --through"
+    )
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing new after so long")
     parser.add_argument("--protocol", default="standard")
     parser.add_argument("--timeout", type=float, default=20.0, help="seconds that a candidate has")
     parser.add_argument("--slots", type=int)
@@ -395,6 +343,8 @@ def main() -> None:
     if arguments.child:
         judge_rows(arguments)
         return
+    if arguments.kill_service:
+        arguments.through = "service"
     arguments.out = (arguments.out or Path(tempfile.mkdtemp(prefix="dojo-soak-"))).resolve()
     report = soak(arguments)
     text = json.dumps(report, indent=1)

@@ -1,6 +1,12 @@
 """One candidate by KernelBench's own `eval_kernel_against_ref`, in this process: for `benchmarks/throughput.py`.
 
-python benchmarks/peers/kernelbench.py CHECKOUT PROBLEM.py KERNEL.py NUM_ROUNDS NUM_TRIALS BACKEND
+    python benchmarks/peers/kernelbench.py CHECKOUT PROBLEM.py KERNEL.py NUM_ROUNDS NUM_TRIALS BACKEND
+
+What it imports beyond torch and Triton, in an environment of its own that sees those of this one:
+
+    python -m venv peers
+    python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > peers/lib/python3.11/site-packages/base.pth
+    peers/bin/pip install litellm tomli tabulate python-dotenv requests
 """
 
 from __future__ import annotations
@@ -18,10 +24,15 @@ def main() -> None:
     sys.path.remove(str(Path(__file__).parent))  # Or this file would be taken for the package of the same name.
     import torch
 
-    if (folder / "src" / "kernelbench" / "eval.py").exists():
-        from kernelbench.eval import eval_kernel_against_ref
-    else:  # Older checkouts.
-        from src.eval import eval_kernel_against_ref
+    try:
+        if (folder / "src" / "kernelbench" / "eval.py").exists():
+            from kernelbench.eval import eval_kernel_against_ref
+        else:  # Older checkouts.
+            from src.eval import eval_kernel_against_ref
+    except ModuleNotFoundError as error:
+        sys.exit(f"KernelBench needs {error.name}, which is not installed: see the head of {__file__}")
+    if not torch.cuda.is_available():
+        sys.exit("KernelBench judges on CUDA alone, and there is none")
     wanted = {
         "num_correct_trials": int(num_rounds),
         "num_perf_trials": int(num_trials),

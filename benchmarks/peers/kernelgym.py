@@ -6,6 +6,10 @@ What its GPU worker does for one evaluation is done here without the queue and t
 kernel and one for the time of the reference, each given to `SubprocessWorkerPool` as its settings make it (by default
 one process, ended after each task). Each line of TASKS has `problem`, `candidate` and `backend`; one line is printed
 for each as it ends.
+
+What it imports beyond torch and Triton, in an environment of its own (`kernelbench.py` says how to make one):
+
+    peers/bin/pip install pydantic-settings redis aiohttp psutil fastapi
 """
 
 from __future__ import annotations
@@ -46,9 +50,15 @@ async def evaluate(pool: Any, number: int, row: dict[str, str], num_rounds: int,
 
 
 async def run(tasks: Path, num_rounds: int, num_trials: int) -> None:
-    from kernelgym.config import settings
-    from kernelgym.worker.subprocess_pool import SubprocessWorkerPool
+    import torch
 
+    try:
+        from kernelgym.config import settings
+        from kernelgym.worker.subprocess_pool import SubprocessWorkerPool
+    except ModuleNotFoundError as error:
+        sys.exit(f"KernelGYM needs {error.name}, which is not installed: see the head of {__file__}")
+    if not torch.cuda.is_available():
+        sys.exit("KernelGYM's workers start on CUDA alone, and there is none")
     pool = SubprocessWorkerPool(
         device_id=0,
         pool_size=getattr(settings, "worker_pool_size", 1),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kerneldojo.evaluate import read_records
-from kerneldojo.rollout.journal import RunError
+from kerneldojo.rollout import RunError
 
 SUITE = Path(__file__).parents[1] / "exploits"
 NUM = 12

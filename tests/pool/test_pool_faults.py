@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -17,6 +18,7 @@ import pytest
 from pooled import MODEL, command, honest, sleeper, wait_until, workers, workers_for
 
 from kerneldojo.contestant.sandbox import processes
+from kerneldojo.contestant.scratch import Scratch
 from kerneldojo.pool import LocalPool
 from kerneldojo.pool.faults import Sick
 from kerneldojo.pool.local_pool import check_device
@@ -186,9 +188,11 @@ while True:
 """
 
 
-def test_nothing_outlives_the_owner_of_a_pool() -> None:
+def test_nothing_outlives_the_owner_of_a_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = OWNER.format(folder=str(Path(__file__).parent))
-    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    tmp_path.chmod(0o711)  # Contestants pass through it.
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
     assert owner.stdout is not None
     for line in owner.stdout:
         if "swish: build" in line:
@@ -200,6 +204,10 @@ def test_nothing_outlives_the_owner_of_a_pool() -> None:
     owner.stdout.close()
     wait_until(lambda: not [pid for pid in below if processes.is_alive(pid)], 30)
     assert [command(pid) for pid in below if processes.is_alive(pid)] == []
+    assert len(list(tmp_path.iterdir())) == 1, "what its worker wrote, all in one folder"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    Scratch().close()  # As any pool or judge makes one that starts on this host.
+    assert not list(tmp_path.iterdir())
 
 
 def test_closing_without_draining_cancels_what_has_not_begun(pool: LocalPool) -> None:

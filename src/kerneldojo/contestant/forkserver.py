@@ -13,6 +13,7 @@ leash or the control socket closes, what hangs on it is killed: nothing outlives
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import os
 import select
@@ -21,6 +22,7 @@ import socket
 import sys
 import tempfile
 import traceback
+from collections.abc import Generator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -47,18 +49,40 @@ def main(flavour: str, control_fd: int) -> None:
     control = Channel(socket.socket(fileno=control_fd))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
-        warm_up(flavour)
+        with ending_with_the_judge(control):
+            warm_up(flavour)
         settle_memory()
+        sandbox.sweep_groups()
         features = sandbox.probe()
         control.send({"ready": flavour, "pid": os.getpid(), "features": features.as_json()})
         Server(control, flavour, features).serve()
     except ChannelClosed:
         return
     except Exception:
-        traceback.print_exc()
+        # The judge prints it. If it is gone, its temporary folder is too, and nobody cares what failed for want of it.
         with contextlib.suppress(WireError):
             control.send({"failed": traceback.format_exc(limit=8)[-4000:]})
         sys.exit(1)
+
+
+@contextlib.contextmanager
+def ending_with_the_judge(control: Channel) -> Generator[None]:
+    """While this lasts, the kernel ends this process when the judge is gone: nobody is served by what it warms up.
+
+    By SIGIO, which ends whoever does not handle it: the judge says nothing before it has heard of us, so all that can
+    happen to the socket until then is that its other end is closed.
+    """
+    flags = fcntl.fcntl(control.fileno(), fcntl.F_GETFL)
+    fcntl.fcntl(control.fileno(), fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(control.fileno(), fcntl.F_SETFL, flags | os.O_ASYNC)
+    try:
+        poller = select.poll()
+        poller.register(control.fileno(), 0)
+        if poller.poll(0):  # It was gone before there was anybody to tell.
+            raise ChannelClosed("the judge is gone")
+        yield
+    finally:
+        fcntl.fcntl(control.fileno(), fcntl.F_SETFL, flags)
 
 
 def settle_memory() -> None:

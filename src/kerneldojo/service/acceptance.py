@@ -6,6 +6,7 @@ import uuid
 
 from kerneldojo.service.records import PRIORITIES, Acknowledgement, Submission
 from kerneldojo.service.store import Insertion, NewTask
+from kerneldojo.service.viewer import Viewer
 
 
 class Busy(Exception):
@@ -20,13 +21,13 @@ class Draining(Exception):
     """The service is about to stop and takes no more work."""
 
 
-def new_task(submission: Submission, client: str, now: float) -> NewTask:
+def new_task(submission: Submission, viewer: Viewer, now: float) -> NewTask:
     """The row and the text that keep a submission; `now` in seconds since 1970."""
     job = submission.job
     body = job.model_dump_json()
     return NewTask(
         id=submission.id or uuid.uuid4().hex,
-        client=client,
+        client=viewer.client,
         priority=PRIORITIES.index(submission.priority),
         content=job.hash,
         body=body,
@@ -35,6 +36,7 @@ def new_task(submission: Submission, client: str, now: float) -> NewTask:
         device=job.device,
         submitted_at=now,
         deadline_at=None if submission.deadline_seconds is None else now + submission.deadline_seconds,
+        joins_others=viewer.sees_all,
     )
 
 

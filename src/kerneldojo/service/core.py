@@ -25,6 +25,7 @@ from kerneldojo.service.records import (
     TaskState,
 )
 from kerneldojo.service.store import Ending, Insertion, NewTask, Reader, Store
+from kerneldojo.service.viewer import Viewer
 from kerneldojo.service.views import summary_of
 from kerneldojo.service.waiting import Onlooker, Tally, Waiters
 
@@ -130,8 +131,8 @@ class Service:
 
     # Work
 
-    async def submit(self, submissions: Sequence[Submission], client: str) -> list[Acknowledgement]:
-        """Accept tasks: when this returns they are on disk.
+    async def submit(self, submissions: Sequence[Submission], client: str | Viewer) -> list[Acknowledgement]:
+        """Accept tasks of `client`: when this returns they are on disk.
 
         Raises:
             Draining: the service is about to stop.
@@ -141,7 +142,8 @@ class Service:
         if self.is_draining:
             raise Draining
         now = time.time()
-        tasks = [new_task(submission, client, now) for submission in submissions]
+        viewer = Viewer(client, sees_all=False) if isinstance(client, str) else client
+        tasks = [new_task(submission, viewer, now) for submission in submissions]
         num_bytes = sum(task.num_bytes for task in tasks)
         self._check_room(tasks, num_bytes)
         self._reserved[0] += len(tasks)
@@ -252,7 +254,8 @@ class Service:
         if self.onlookers and (row := self.reader.summary(task_id)) is not None:
             summary = summary_of(row)
             for onlooker in self.onlookers:
-                onlooker.offer("task", summary)
+                if onlooker.viewer.sees(summary.client):
+                    onlooker.offer("task", summary)
 
     def count_states(self) -> None:
         """Count what is in the store anew."""

@@ -18,7 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kerneldojo.service.config import ServiceConfig, is_loopback
 from kerneldojo.service.dashboard import PATHS
 from kerneldojo.service.records import Problematic
-from kerneldojo.service.tokens import NAME, find_client
+from kerneldojo.service.tokens import NAME, find_client, sees_all
+from kerneldojo.service.viewer import Viewer
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +111,7 @@ class Gate:
             if client is None and scope["path"] not in OPEN_PATHS:
                 return 401, "a valid token is needed", {"www-authenticate": 'Bearer, Basic realm="dojo"'}
             scope["dojo.client"] = client or "anonymous"
+        scope["dojo.viewer"] = Viewer(scope["dojo.client"], sees_all(config.tokens, scope["dojo.client"]))
         if (not config.tokens or scope["type"] == "websocket") and not _is_own_page(headers):
             return 403, "pages of other sites may not ask here", {}
         length = headers.get(b"content-length", b"0")

@@ -36,10 +36,11 @@ async def keep_house(service: Service) -> None:
             service.dispatcher.pump()
             if rounds % PRUNE_EVERY == 0:
                 await prune(service)
-            if service.onlookers:
-                overview = await service.lookout.overview()
+            for viewer in {onlooker.viewer for onlooker in service.onlookers}:
+                overview = await service.lookout.overview(viewer)
                 for onlooker in service.onlookers:
-                    onlooker.offer("overview", overview)
+                    if onlooker.viewer == viewer:
+                        onlooker.offer("overview", overview)
         except Exception:
             log.exception("housekeeping failed; it is tried again")
 

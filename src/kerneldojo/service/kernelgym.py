@@ -34,6 +34,7 @@ from kerneldojo.service.kernelgym_wire import (
 )
 from kerneldojo.service.native import CONFLICT, NOT_FOUND, REFUSALS, TASK_ID
 from kerneldojo.service.records import TaskState, TaskSummary
+from kerneldojo.service.viewer import Viewer, no_such_task, viewer_of
 from kerneldojo.service.views import summary_of
 
 BODIES: tuple[type[BaseModel], ...] = (EvaluationRequest, BatchEvaluationRequest, WorkflowRequest)
@@ -58,14 +59,14 @@ def kernelgym_router(service: Service) -> APIRouter:
     )
     async def evaluate(request: Request) -> EvaluationResponse:
         """Judge one kernel; answers when it is judged, or with `processing` shortly before the client would give up."""
-        return await _evaluate(await read_body(request, EvaluationRequest), request.scope["dojo.client"])
+        return await _evaluate(await read_body(request, EvaluationRequest), viewer_of(request))
 
-    async def _evaluate(asked: EvaluationRequest, client: str) -> EvaluationResponse:
-        (accepted,) = await service.submit([asked.submission()], client)
+    async def _evaluate(asked: EvaluationRequest, viewer: Viewer) -> EvaluationResponse:
+        (accepted,) = await service.submit([asked.submission()], viewer)
         if accepted.error:
-            raise HTTPException(409, f"the task {accepted.id} has other code")
+            raise HTTPException(409, f"the task {accepted.id} has other code, or is not yours")
         await service.wait([accepted.id], min(HOLD_SHARE * asked.timeout, MAX_HOLD_SECONDS))
-        return _response(accepted.id)
+        return _response(accepted.id, viewer)
 
     @router.post(
         "/evaluate/batch",
@@ -76,14 +77,17 @@ def kernelgym_router(service: Service) -> APIRouter:
     async def evaluate_batch(request: Request) -> BatchEvaluationResponse:
         """Judge many; waits as long as for the one with the longest timeout."""
         asked = await read_body(request, BatchEvaluationRequest)
+        viewer = viewer_of(request)
         started = time.time()
-        found = await service.submit([task.submission() for task in asked.tasks], request.scope["dojo.client"])
+        found = await service.submit([task.submission() for task in asked.tasks], viewer)
         conflicts = [task.id for task in found if task.error]
         if conflicts:
-            raise HTTPException(409, f"{len(conflicts)} tasks have other code, the first is {conflicts[0]}")
+            raise HTTPException(
+                409, f"{len(conflicts)} tasks have other code or are not yours, the first is {conflicts[0]}"
+            )
         longest = max(task.timeout for task in asked.tasks)
         await service.wait([task.id for task in found], min(HOLD_SHARE * longest, MAX_HOLD_SECONDS))
-        results = [_response(task.id) for task in found]
+        results = [_response(task.id, viewer) for task in found]
         failed = sum(result.status in (GymStatus.FAILED, GymStatus.TIMEOUT, GymStatus.CANCELLED) for result in results)
         completed = sum(result.status is GymStatus.COMPLETED for result in results)
         return BatchEvaluationResponse(
@@ -106,33 +110,35 @@ def kernelgym_router(service: Service) -> APIRouter:
     async def submit_workflow(request: Request) -> WorkflowResponse:
         """The same as `/evaluate`, in an envelope; the only workflow is `kernelbench`."""
         asked = await read_body(request, WorkflowRequest)
-        return _enveloped(await _evaluate(asked.evaluation(), request.scope["dojo.client"]))
+        return _enveloped(await _evaluate(asked.evaluation(), viewer_of(request)))
 
     @router.get("/workflow/results/{task_id}", response_model=WorkflowResponse, responses=NOT_FOUND)
-    async def workflow_results(task_id: TaskIdPath) -> WorkflowResponse:
+    async def workflow_results(request: Request, task_id: TaskIdPath) -> WorkflowResponse:
         """The verdict on one task; 404 until there is one."""
-        return _enveloped(_ended(task_id))
+        return _enveloped(_ended(task_id, viewer_of(request)))
 
     @router.get("/status/{task_id}", response_model=TaskStatusResponse, responses=NOT_FOUND)
-    async def get_status(task_id: TaskIdPath) -> TaskStatusResponse:
+    async def get_status(request: Request, task_id: TaskIdPath) -> TaskStatusResponse:
         """Where one task is."""
-        task = _task(task_id)
-        return task_status(task, _response(task_id).error_message if task.state.is_terminal else None)
+        viewer = viewer_of(request)
+        task = _task(task_id, viewer)
+        return task_status(task, _response(task_id, viewer).error_message if task.state.is_terminal else None)
 
     @router.get("/results/{task_id}", response_model=EvaluationResponse, responses=NOT_FOUND)
-    async def get_results(task_id: TaskIdPath) -> EvaluationResponse:
+    async def get_results(request: Request, task_id: TaskIdPath) -> EvaluationResponse:
         """The verdict on one task; 404 until there is one."""
-        return _ended(task_id)
+        return _ended(task_id, viewer_of(request))
 
     @router.delete("/tasks/{task_id}", responses=NOT_FOUND)
-    async def cancel_task(task_id: TaskIdPath) -> dict[str, str]:
+    async def cancel_task(request: Request, task_id: TaskIdPath) -> dict[str, str]:
         """End a task without a verdict; 404 for one that is unknown or has ended."""
+        _task(task_id, viewer_of(request))
         if not await service.cancel(task_id):
             raise HTTPException(404, "there is no such task, or it has ended")
         return {"message": f"task {task_id} cancelled"}
 
     @router.get("/workers/status")
-    async def workers_status() -> dict[str, dict[str, Any]]:
+    async def workers_status(request: Request) -> dict[str, dict[str, Any]]:
         """One worker a device."""
         return {
             device.name: {
@@ -145,7 +151,7 @@ def kernelgym_router(service: Service) -> APIRouter:
                 "tasks_processed": device.num_done,
                 "error": device.reason,
             }
-            for device in await service.lookout.devices()
+            for device in await service.lookout.devices_for(viewer_of(request))
         }
 
     @router.get("/queue/status")
@@ -159,21 +165,21 @@ def kernelgym_router(service: Service) -> APIRouter:
             "cancelled": service.states[TaskState.CANCELLED],
         }
 
-    def _task(task_id: str) -> TaskSummary:
+    def _task(task_id: str, viewer: Viewer) -> TaskSummary:
         row = service.reader.summary(task_id)
-        if row is None:
-            raise HTTPException(404, "there is no such task")
+        if row is None or not viewer.sees(row["client"]):
+            raise no_such_task()
         return summary_of(row)
 
-    def _response(task_id: str) -> EvaluationResponse:
-        task = _task(task_id)
+    def _response(task_id: str, viewer: Viewer) -> EvaluationResponse:
+        task = _task(task_id, viewer)
         text = service.reader.evaluation(task.sequence) if task.state is TaskState.DONE else None
         return evaluation_response(task, Evaluation.model_validate_json(text) if text else None)
 
-    def _ended(task_id: str) -> EvaluationResponse:
-        if gym_status(_task(task_id)) in (GymStatus.PENDING, GymStatus.PROCESSING):
+    def _ended(task_id: str, viewer: Viewer) -> EvaluationResponse:
+        if gym_status(_task(task_id, viewer)) in (GymStatus.PENDING, GymStatus.PROCESSING):
             raise HTTPException(404, "the task has not ended")
-        return _response(task_id)
+        return _response(task_id, viewer)
 
     return router
 

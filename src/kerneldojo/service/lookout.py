@@ -12,6 +12,7 @@ from kerneldojo.pool.executor import DeviceState
 from kerneldojo.service import store
 from kerneldojo.service.journal import StoreError
 from kerneldojo.service.records import Health, Overview, QueueState, TaskSummary
+from kerneldojo.service.viewer import Viewer
 from kerneldojo.service.views import summary_of
 
 if TYPE_CHECKING:
@@ -43,33 +44,41 @@ class Lookout:
             self._devices = tuple(await asyncio.to_thread(self._service.executor.devices))
         return self._devices
 
-    def queue_state(self) -> QueueState:
-        """How much waits and runs."""
+    async def devices_for(self, viewer: Viewer) -> tuple[DeviceState, ...]:
+        """The same; whoever does not see all learns that others' tasks run, not what they are."""
+        devices = await self.devices()
+        if viewer.sees_all:
+            return devices
+        return tuple(one.model_copy(update={"running": ("a task",) * len(one.running)}) for one in devices)
+
+    def queue_state(self, viewer: Viewer | None = None) -> QueueState:
+        """How much waits and runs; which client waits for how much, as far as `viewer` sees it."""
         queue = self._service.dispatcher.queue
+        clients = queue.clients()
         return QueueState(
             queued=len(queue),
             queued_bytes=queue.num_bytes,
             running=len(self._service.dispatcher.runs),
             slots=self._service.executor.num_slots,
-            clients=queue.clients(),
+            clients={name: n for name, n in clients.items() if viewer is None or viewer.sees(name)},
         )
 
-    async def overview(self) -> Overview:
-        """Everything that a dashboard shows first."""
+    async def overview(self, viewer: Viewer) -> Overview:
+        """Everything that a dashboard shows first. Its totals are the service's, its tasks those that `viewer` sees."""
         now = time.time()
         return Overview(
             version=version("kerneldojo"),
             now=now,
             uptime_seconds=now - self._service.started_at,
             draining=self._service.is_draining,
-            devices=await self.devices(),
-            queue=self.queue_state(),
+            devices=await self.devices_for(viewer),
+            queue=self.queue_state(viewer),
             per_minute=self._service.tally.per_minute(now),
             per_minute_history=self._service.tally.history(now),
             states={state: number for state, number in self._service.states.items() if number},
             statuses={status: number for status, number in self._service.statuses.items() if number},
-            running=self._summaries(self._service.reader.running(64)),
-            latest=self._summaries(self._service.reader.latest(32)),
+            running=self._summaries(self._service.reader.running(64, viewer.only)),
+            latest=self._summaries(self._service.reader.latest(32, viewer.only)),
         )
 
     def _summaries(self, rows: Iterable[Any]) -> tuple[TaskSummary, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import time
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Literal
@@ -29,6 +30,7 @@ from kerneldojo.service.records import (
     TaskRecord,
     TaskState,
 )
+from kerneldojo.service.viewer import Viewer, no_such_task, viewer_of
 from kerneldojo.service.views import record_json, summary_of
 from kerneldojo.service.waiting import Onlooker
 
@@ -64,7 +66,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 """What every route may answer beside its own."""
 
 NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": Problematic, "description": "no such task"}}
-CONFLICT: dict[int | str, dict[str, Any]] = {409: {"model": Problematic, "description": "the id has another job"}}
+CONFLICT: dict[int | str, dict[str, Any]] = {409: {"model": Problematic, "description": "the id is another task's"}}
 LINES: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/x-ndjson": {"schema": {"$ref": "#/components/schemas/TaskRecord"}}}}
 }
@@ -90,10 +92,10 @@ def native_router(service: Service, metrics: Metrics) -> APIRouter:
         """Accept one task: 202 if it is new, 200 if the same was accepted before. It is on disk when this answers."""
         submission = await read_body(request, Submission)
         started = time.perf_counter()
-        (found,) = await service.submit([submission], request.scope["dojo.client"])
+        (found,) = await service.submit([submission], viewer_of(request))
         metrics.acknowledge.observe(time.perf_counter() - started)
         if found.error:
-            raise HTTPException(409, f"the id {found.id} belongs to a task with another job")
+            raise HTTPException(409, f"the id {found.id} belongs to another task: one with another job, or not yours")
         return as_json(found, 202 if found.is_new else 200)
 
     @router.post(
@@ -106,20 +108,24 @@ def native_router(service: Service, metrics: Metrics) -> APIRouter:
         """Accept many tasks in one write: all of them, or none where the queue is full. Conflicts are told apart."""
         batch = await read_body(request, Batch)
         started = time.perf_counter()
-        found = await service.submit(batch.tasks, request.scope["dojo.client"])
+        found = await service.submit(batch.tasks, viewer_of(request))
         metrics.acknowledge.observe(time.perf_counter() - started)
         return as_json(Acknowledgements(tasks=tuple(found)), 202)
 
     @router.get("/tasks", response_model=TaskPage)
     async def list_tasks(
+        request: Request,
         limit: Annotated[int, Query(ge=1, le=500)] = 50,
         before: Annotated[int | None, Query(ge=0, le=MAX_SEQUENCE)] = None,
         state: TaskState | None = None,
         status: Status | None = None,
         client: Annotated[str | None, Query(max_length=64)] = None,
     ) -> Response:
-        """Tasks, newest first; `next` of one page is `before` of the following."""
-        asked = {"state": state, "status": status, "client": client}
+        """Your tasks, newest first; `next` of one page is `before` of the following."""
+        viewer = viewer_of(request)
+        if client is not None and not viewer.sees(client):
+            return as_json(TaskPage(tasks=()))
+        asked = {"state": state, "status": status, "client": client or viewer.only}
         filters = {column: str(value) for column, value in asked.items() if value is not None}
         rows = service.reader.page(limit, before, filters)
         tasks = tuple(summary_of(row) for row in rows)
@@ -127,29 +133,25 @@ def native_router(service: Service, metrics: Metrics) -> APIRouter:
 
     @router.get("/tasks/{task_id}", response_model=TaskRecord, responses=NOT_FOUND)
     async def get_task(
+        request: Request,
         task_id: TaskIdPath,
         wait: Annotated[float, Query(ge=0, le=MAX_WAIT, allow_inf_nan=False)] = 0.0,
         include: Literal["job"] | None = None,
     ) -> Response:
         """One task; with `wait`, as soon as it has ended, or after that many seconds as it is then."""
-        row = service.reader.summary(task_id)
-        if row is None:
-            raise HTTPException(404, "there is no such task")
+        row = seen(task_id, viewer_of(request))
         if wait > 0 and not TaskState(row["state"]).is_terminal:
             await service.wait([task_id], wait)
-            row = service.reader.summary(task_id) or row
+            row = seen(task_id, viewer_of(request))
         text = record_json(service.reader, row, with_job=include == "job")
         return Response(text, media_type="application/json")
 
     @router.delete("/tasks/{task_id}", response_model=TaskRecord, responses=NOT_FOUND)
-    async def cancel_task(task_id: TaskIdPath) -> Response:
+    async def cancel_task(request: Request, task_id: TaskIdPath) -> Response:
         """End a task without a verdict; one that has ended stays as it is. The answer is the task as it is now."""
-        if service.reader.summary(task_id) is None:
-            raise HTTPException(404, "there is no such task")
+        seen(task_id, viewer_of(request))
         await service.cancel(task_id)
-        row = service.reader.summary(task_id)
-        if row is None:
-            raise HTTPException(404, "there is no such task")
+        row = seen(task_id, viewer_of(request))
         return Response(record_json(service.reader, row, with_job=False), media_type="application/json")
 
     @router.post("/results", responses={**LINES, **NOT_FOUND}, openapi_extra=body_of(Collection))
@@ -160,25 +162,33 @@ def native_router(service: Service, metrics: Metrics) -> APIRouter:
         """
         collection = await read_body(request, Collection)
         ids = tuple(dict.fromkeys(collection.ids))
-        unknown = len(ids) - len(service.reader.states(ids))
+        unknown = len(ids) - len(service.reader.states(ids, viewer_of(request).only))
         if unknown:
             raise HTTPException(404, f"{unknown} of these tasks do not exist")
         service.check_waiting()
         return StreamingResponse(_lines(service, ids), media_type="application/x-ndjson")
 
     @router.get("/events", responses=EVENTS)
-    async def events() -> StreamingResponse:
+    async def events(request: Request) -> StreamingResponse:
         """Server-sent events: `task` (a `TaskSummary` on each change), `overview` (each second), `missed`."""
         if len(service.onlookers) >= MAX_ONLOOKERS:
             raise HTTPException(429, "too many readers of events", {"Retry-After": "5"})
         return StreamingResponse(
-            _events(service), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+            _events(service, viewer_of(request)),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store"},
         )
 
     @router.get("/overview", response_model=Overview)
-    async def overview() -> Response:
+    async def overview(request: Request) -> Response:
         """Devices, queue, rate, what runs and what ended last."""
-        return as_json(await service.lookout.overview())
+        return as_json(await service.lookout.overview(viewer_of(request)))
+
+    def seen(task_id: str, viewer: Viewer) -> sqlite3.Row:
+        row = service.reader.summary(task_id)
+        if row is None or not viewer.sees(row["client"]):
+            raise no_such_task()
+        return row
 
     return router
 
@@ -189,11 +199,11 @@ async def _lines(service: Service, ids: tuple[str, ...]) -> AsyncGenerator[str]:
         yield "\n" if row is None else record_json(service.reader, row, with_job=False) + "\n"
 
 
-async def _events(service: Service) -> AsyncGenerator[str]:
-    onlooker = Onlooker()
+async def _events(service: Service, viewer: Viewer) -> AsyncGenerator[str]:
+    onlooker = Onlooker(viewer)
     service.onlookers.add(onlooker)
     try:
-        yield _event("overview", await service.lookout.overview())
+        yield _event("overview", await service.lookout.overview(viewer))
         while not onlooker.is_dismissed:
             found = await onlooker.read(PULSE_SECONDS)
             yield "".join(_event(kind, data) for kind, data in found) or ": alive\n\n"

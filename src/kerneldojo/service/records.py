@@ -69,7 +69,7 @@ class Acknowledgement(Frozen):
     is_new: bool = False
     """Whether this submission made it."""
     error: Literal["", "conflict"] = ""
-    """`conflict`: the id belongs to a task with another job."""
+    """`conflict`: the id belongs to a task with another job, or to somebody else's."""
 
 
 class Acknowledgements(Frozen):

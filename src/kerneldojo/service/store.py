@@ -38,6 +38,8 @@ CREATE TABLE IF NOT EXISTS beats (id INTEGER PRIMARY KEY, at REAL NOT NULL);
 CREATE INDEX IF NOT EXISTS tasks_open ON tasks (state, sequence) WHERE state IN ('queued', 'running');
 CREATE INDEX IF NOT EXISTS tasks_deadline ON tasks (deadline_at) WHERE state = 'queued' AND deadline_at IS NOT NULL;
 CREATE INDEX IF NOT EXISTS tasks_finished ON tasks (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS tasks_client ON tasks (client, sequence);
+CREATE INDEX IF NOT EXISTS tasks_client_finished ON tasks (client, finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX IF NOT EXISTS tasks_status ON tasks (status, sequence) WHERE status IS NOT NULL;
 """
 
@@ -66,6 +68,8 @@ class NewTask:
     device: str
     submitted_at: float
     deadline_at: float | None
+    joins_others: bool = False
+    """Whether an equal task under the same id is the same task even if it is another client's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +162,10 @@ class Reader:
         """The columns of one task's summary."""
         return self._connection.execute(f"SELECT {SUMMARY} FROM tasks WHERE id = ?", (task_id,)).fetchone()
 
-    def states(self, task_ids: Iterable[str]) -> dict[str, TaskState]:
-        """States of those tasks that exist."""
-        statement = "SELECT state FROM tasks WHERE id = ?"
-        rows = ((task_id, self._connection.execute(statement, (task_id,)).fetchone()) for task_id in task_ids)
+    def states(self, task_ids: Iterable[str], client: str | None = None) -> dict[str, TaskState]:
+        """States of those tasks that exist, and belong to `client` if one is given."""
+        statement = "SELECT state FROM tasks WHERE id = ? AND client = coalesce(?, client)"
+        rows = ((task_id, self._connection.execute(statement, (task_id, client)).fetchone()) for task_id in task_ids)
         return {task_id: TaskState(row[0]) for task_id, row in rows if row is not None}
 
     def content(self, task_id: str) -> str | None:
@@ -192,15 +196,18 @@ class Reader:
         statement = f"SELECT {SUMMARY} FROM tasks {where} ORDER BY sequence DESC LIMIT ?"
         return self._connection.execute(statement, (*values, limit)).fetchall()
 
-    def running(self, limit: int) -> list[sqlite3.Row]:
-        """Summaries of what runs, the longest running first."""
-        statement = f"SELECT {SUMMARY} FROM tasks WHERE state = 'running' ORDER BY started_at LIMIT ?"
-        return self._connection.execute(statement, (limit,)).fetchall()
+    def running(self, limit: int, client: str | None = None) -> list[sqlite3.Row]:
+        """Summaries of what runs (of one client if it is given), the longest running first."""
+        return self._some("state = 'running'", "started_at", limit, client)
 
-    def latest(self, limit: int) -> list[sqlite3.Row]:
-        """Summaries of what ended last, newest first."""
-        statement = f"SELECT {SUMMARY} FROM tasks WHERE finished_at IS NOT NULL ORDER BY finished_at DESC LIMIT ?"
-        return self._connection.execute(statement, (limit,)).fetchall()
+    def latest(self, limit: int, client: str | None = None) -> list[sqlite3.Row]:
+        """Summaries of what ended last (of one client if it is given), newest first."""
+        return self._some("finished_at IS NOT NULL", "finished_at DESC", limit, client)
+
+    def _some(self, which: str, order: str, limit: int, client: str | None) -> list[sqlite3.Row]:
+        theirs, values = ("", (limit,)) if client is None else ("client = ? AND ", (client, limit))
+        statement = f"SELECT {SUMMARY} FROM tasks WHERE {theirs}{which} ORDER BY {order} LIMIT ?"
+        return self._connection.execute(statement, values).fetchall()
 
     def overdue(self, now: float, limit: int) -> list[str]:
         """Ids of queued tasks whose deadline has passed."""
@@ -250,8 +257,9 @@ def _insert(connection: sqlite3.Connection, task: NewTask) -> Insertion:
         sequence = cursor.lastrowid or 0
         connection.execute("INSERT INTO jobs VALUES (?, ?)", (sequence, task.body))
         return Insertion(sequence, TaskState.QUEUED, is_new=True, is_conflict=False)
-    row = connection.execute("SELECT sequence, state, content FROM tasks WHERE id = ?", (task.id,)).fetchone()
-    return Insertion(row[0], TaskState(row[1]), is_new=False, is_conflict=row[2] != task.content)
+    row = connection.execute("SELECT sequence, state, content, client FROM tasks WHERE id = ?", (task.id,)).fetchone()
+    is_theirs = row[3] == task.client or task.joins_others
+    return Insertion(row[0], TaskState(row[1]), is_new=False, is_conflict=row[2] != task.content or not is_theirs)
 
 
 def start(connection: sqlite3.Connection, task_id: str) -> bool:

@@ -1,7 +1,8 @@
 """Bearer tokens: who may ask, and under which name their work is queued.
 
-A file has one token a line, `NAME:TOKEN` or just `TOKEN`; empty lines and lines that start with `#` are skipped. Only
-hashes are kept in memory, comparisons take the same time whatever is presented, and no token is ever logged.
+A file has one token a line, `NAME:TOKEN` or just `TOKEN`; empty lines and lines that start with `#` are skipped. A
+client sees its own tasks and nobody else's; one called `admin`, or one that is alone, sees all. Only hashes of tokens
+are kept in memory, comparisons take the same time whatever is presented, and no token is ever logged.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from kerneldojo.schema import Frozen
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 """What a client may be called."""
+
+ADMIN = "admin"
+"""The client that sees every task: for dashboards, and for whoever has to clean up."""
 
 MIN_LENGTH = 16
 """Shortest token that is taken: a shorter one can be guessed."""
@@ -83,6 +87,11 @@ def find_client(tokens: Iterable[Token], presented: bytes) -> str | None:
         if hmac.compare_digest(token.digest, digest) and found is None:
             found = token.client
     return found
+
+
+def sees_all(tokens: Iterable[Token], client: str) -> bool:
+    """Whether the tasks of every client are this one's to see: it is the administrator, or there is nobody else."""
+    return client == ADMIN or all(token.client == client for token in tokens)
 
 
 def _digest(secret: bytes) -> bytes:

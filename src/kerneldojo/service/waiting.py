@@ -11,6 +11,8 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from typing import Any
 
+from kerneldojo.service.viewer import Viewer
+
 ONLOOKER_BUFFER = 512
 """Events that an onlooker may be behind."""
 
@@ -55,9 +57,10 @@ class Waiters:
 
 
 class Onlooker:
-    """One reader of the stream of events."""
+    """One reader of the stream of events, and who that is."""
 
-    def __init__(self) -> None:
+    def __init__(self, viewer: Viewer) -> None:
+        self.viewer = viewer
         self._events: deque[tuple[str, Any]] = deque()
         self._missed = 0
         self._wake = asyncio.Event()

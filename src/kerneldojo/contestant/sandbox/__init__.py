@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from kerneldojo.contestant.sandbox.contained import Contained, begin, launch
 from kerneldojo.contestant.sandbox.features import Features
+from kerneldojo.contestant.sandbox.leftovers import sweep_groups
 from kerneldojo.contestant.sandbox.policy import Cause, Ended, Limits, Policy, SandboxError, toolchain
 from kerneldojo.contestant.sandbox.probing import probe
 
@@ -27,5 +28,6 @@ __all__ = [
     "begin",
     "launch",
     "probe",
+    "sweep_groups",
     "toolchain",
 ]

@@ -24,7 +24,7 @@ from kerneldojo.contestant.sandbox.filesystem import (
     temporary_folder,
 )
 from kerneldojo.contestant.sandbox.policy import Policy
-from kerneldojo.contestant.sandbox.users import HeldUid, open_to_everyone
+from kerneldojo.contestant.sandbox.users import HeldUid, lets_everyone_through, open_to_everyone
 
 _NAME_OF_OWN_USER = "contestant"
 _PROC_FOR_ALL = (
@@ -105,7 +105,7 @@ def may_change_user(policy: Policy, features: Features) -> bool:
     if features.mount_namespace:
         return True
     paths = [path for path in policy.readable if path.exists()]
-    return all(map(open_to_everyone, paths)) and open_to_everyone(policy.scratch.resolve().parent)
+    return all(map(open_to_everyone, paths)) and lets_everyone_through(policy.scratch.resolve().parent)
 
 
 def make_folders(scratch: Path) -> None:

@@ -26,6 +26,7 @@ from kerneldojo.contestant.sandbox.cgroups import Group
 from kerneldojo.contestant.sandbox.enclosure import Plan, close_all_but, make_folders, may_change_user, usable
 from kerneldojo.contestant.sandbox.features import Features
 from kerneldojo.contestant.sandbox.inside import Exit, Pipes, run_inside, used_by_children
+from kerneldojo.contestant.sandbox.leftovers import group_name
 from kerneldojo.contestant.sandbox.meters import Meters
 from kerneldojo.contestant.sandbox.policy import Cause, Ended, Policy
 from kerneldojo.contestant.sandbox.users import HeldUid
@@ -95,7 +96,7 @@ class Keeper:
         if uid is not None:
             uid.take(policy.scratch)
         if features.cgroup_v2 or features.cgroup_v1:
-            self.group = Group(f"dojo-{os.getpid()}", features.cgroup_v2, features.cgroup_v1)
+            self.group = Group(group_name(), features.cgroup_v2, features.cgroup_v1)
             self.group.limit(policy.limits.memory_bytes, policy.limits.num_processes)
         if self.plan.keeper_flags:
             gid = os.getgid()

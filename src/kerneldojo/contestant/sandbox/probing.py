@@ -17,6 +17,7 @@ from pathlib import Path
 from kerneldojo.contestant.sandbox import cgroups, landlock, linux, processes, syscalls
 from kerneldojo.contestant.sandbox.features import Features, Way
 from kerneldojo.contestant.sandbox.filesystem import build_root, shared_memory_folder, temporary_folder
+from kerneldojo.contestant.sandbox.leftovers import group_name
 from kerneldojo.contestant.sandbox.policy import Policy
 from kerneldojo.contestant.sandbox.users import FIRST_UID
 
@@ -154,7 +155,7 @@ def _control_groups() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _groups(v2: tuple[str, ...], v1: tuple[str, ...]) -> None:
     """Make a group with one capability, put a sleeping child in, use it, and remove it again."""
-    group = cgroups.Group(f"dojo-probe-{os.getpid()}", v2, v1)
+    group = cgroups.Group(group_name("dojo-probe"), v2, v1)
     if not group.folders:
         raise OSError("no such hierarchy")
     sleeper = os.fork()

@@ -68,3 +68,9 @@ def open_to_everyone(path: Path) -> bool:
     last = real.stat().st_mode
     needed = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(last) else 0)
     return last & needed == needed and all(parent.stat().st_mode & stat.S_IXOTH for parent in real.parents)
+
+
+def lets_everyone_through(path: Path) -> bool:
+    """Whether any user may pass through `path` and all that leads there, to something below that is theirs."""
+    real = path.resolve()
+    return all(folder.stat().st_mode & stat.S_IXOTH for folder in (real, *real.parents))
