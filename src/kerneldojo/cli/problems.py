@@ -23,7 +23,7 @@ from kerneldojo.cli.text import harmless, one_line
 from kerneldojo.schema import Problem
 
 if TYPE_CHECKING:
-    from kerneldojo.cli.audits import AuditFile, Finding, Limits
+    from kerneldojo.judging.audit_runs import AuditFile, Finding, Limits
 
 commands = typer.Typer(help="List, show and audit problems.", no_args_is_help=False)
 
@@ -144,8 +144,8 @@ def audit_command(
     A problem that this machine has no time or memory for is told apart from one that is no good. Exit code 1 if one is
     not admitted.
     """
-    from kerneldojo.cli.audits import AuditFile, Limits
     from kerneldojo.devices import DeviceError, parse
+    from kerneldojo.judging.audit_runs import AuditFile, Limits
     from kerneldojo.problems import load_suite, problem_from_file
 
     with problem_errors():
@@ -173,7 +173,7 @@ def _audited(
     problems: list[Problem], device: str, limits: Limits, file: AuditFile | None
 ) -> list[tuple[Problem, Finding]]:
     """Audit them with a progress bar on standard error."""
-    from kerneldojo.cli.audits import audit_all
+    from kerneldojo.judging.audit_runs import audit_all
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

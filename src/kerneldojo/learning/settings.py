@@ -29,9 +29,9 @@ class LearnConfig(Frozen):
     """Where answers are judged."""
     seed: int = Field(default=0, ge=0)
     """Of everything that is drawn."""
-    num_graphs: int = Field(default=400, gt=0)
+    num_graphs: int = Field(default=1200, gt=0)
     """Graphs to learn from, for the teacher and in RL."""
-    num_answers: int = Field(default=3, gt=0)
+    num_answers: int = Field(default=1, gt=0)
     """Answers of the teacher to each."""
     sft_epochs: float = Field(default=7.0, gt=0)
     """How often each answer is imitated."""
@@ -123,7 +123,12 @@ def rl_config(folder: Path, config: LearnConfig) -> RLConfig:
             "play": play_config(config),
             "judge": {"cache": folder / VERDICTS},
             "learning": {"mrs": {"reference_length": 2000}, "aggregation": {"mode": "token-mean"}},
-            "optimizer": {"matrices": "muon", "learning_rate": 0.003, "matrix_learning_rate": 0.003},
+            "optimizer": {
+                "matrices": "muon",
+                "learning_rate": 0.003,
+                "matrix_learning_rate": 0.003,
+                "schedule": "linear",  # With constant steps, what is right falls from 76 % to 25 % in the last ones.
+            },
             "packing": {"row_tokens": 256, "micro_batch_tokens": 4096},
             "steps": config.rl_steps,
             "prompts_per_step": config.prompts_per_step,
@@ -131,7 +136,7 @@ def rl_config(folder: Path, config: LearnConfig) -> RLConfig:
             "evaluation": {
                 "problems": ("graphs:validation",),
                 "num_problems": config.num_validation,
-                "every": max(1, config.rl_steps // 2),
+                "every": max(1, config.rl_steps // 4),
                 "temperature": 0.0,
             },
             "checkpoint_every": max(1, config.rl_steps // 4),

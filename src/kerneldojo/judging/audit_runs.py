@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
+from kerneldojo.files import append_line, read_lines
 from kerneldojo.problems.report import AuditReport
 from kerneldojo.schema import Frozen, Problem
 
@@ -81,40 +81,27 @@ class AuditFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.known: dict[str, Audited] = {}
+        self._path = path
         try:
-            self._file = path.open("a+b")
-            self._file.seek(0)
-            whole = 0
-            for line in self._file:
-                if not line.endswith(b"\n"):
-                    break  # Killed while it was written: the audit is done again.
-                found = Audited.model_validate_json(line)
-                self.known[found.problem] = found
-                whole += len(line)
-            self._file.truncate(whole)
+            path.touch()
+            found = [Audited.model_validate_json(line) for _, line in read_lines(path)]
         except OSError as error:
             raise ValueError(f"{path}: {error.strerror}") from None
         except ValidationError:
             raise ValueError(f"{path}: no file of audits") from None
+        self.known = {one.problem: one for one in found}
 
     def add(self, found: Audited) -> None:
         """Write a finding; returns when it is on disk."""
-        self._file.write(found.model_dump_json().encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        append_line(self._path, found.model_dump_json().encode())
         self.known[found.problem] = found
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
 
 class AuditProcess:
     """Audits, and survives its own death."""
 
     def __init__(self, device: str, limits: Limits) -> None:
-        self._command = [sys.executable, "-P", "-m", "kerneldojo.cli.audit_process", device]
+        self._command = [sys.executable, "-P", "-m", "kerneldojo.judging.audit_process", device]
         if limits.memory_gb is not None:
             self._command.append(str(int(limits.memory_gb * 2**30)))
         self._seconds = limits.seconds

@@ -1,8 +1,8 @@
 """The process in which `dojo problems audit` audits: one that may be killed for its hunger, and started again.
 
-    python -P -m kerneldojo.cli.audit_process DEVICE [BYTES]
+    python -P -m kerneldojo.judging.audit_process DEVICE [BYTES]
 
-A problem a line comes in (`schema.Problem` as JSON), an answer a line goes out (`audits.Finding`). BYTES limits the
+A problem a line comes in (`schema.Problem` as JSON), an answer a line goes out (`audit_runs.Finding`). BYTES limits the
 memory that this process and everything below it may have of their own, each for itself: a problem that is too large for
 the machine then fails by itself, and does not have the kernel kill somebody else.
 """
@@ -16,9 +16,9 @@ import signal
 import sys
 import time
 
-from kerneldojo.cli.audits import Finding
-from kerneldojo.cli.streams import own_standard_output
 from kerneldojo.contestant.sandbox import linux
+from kerneldojo.files import own_standard_output
+from kerneldojo.judging.audit_runs import Finding
 from kerneldojo.schema import Problem
 
 
