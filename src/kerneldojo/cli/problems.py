@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,7 +15,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from kerneldojo.cli.arguments import BadUsage, Device, require_judge, seconds
+from kerneldojo.cli.arguments import BadUsage, Device, mendable, require_judge, seconds
 from kerneldojo.cli.streams import console_for, own_standard_output, say
 from kerneldojo.cli.text import harmless, one_line
 from kerneldojo.schema import Problem
@@ -48,23 +46,12 @@ VERDICTS = {
 }
 
 
-@contextmanager
-def problem_errors() -> Generator[None]:
-    """Turn what the problems' room says of a user's mistake into bad usage."""
-    from kerneldojo.problems import ProblemError
-
-    try:
-        yield
-    except ProblemError as error:
-        raise BadUsage(str(error)) from error
-
-
 @commands.command("list")
 def list_command(suite: Suite = "katas", size: Size = "small") -> None:
     """List the problems of a suite."""
-    from kerneldojo.problems import load_suite, problem_id
+    from kerneldojo.problems import ProblemError, load_suite, problem_id
 
-    with problem_errors():
+    with mendable(ProblemError):
         problems = load_suite(suite, size)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
     table.add_column("problem", no_wrap=True)
@@ -99,9 +86,9 @@ def find(name: str, suite: str, size: Literal["small", "full"]) -> Problem:
     Raises:
         BadUsage: if there is none, or more than one.
     """
-    from kerneldojo.problems import load_suite, problem_id
+    from kerneldojo.problems import ProblemError, load_suite, problem_id
 
-    with problem_errors():
+    with mendable(ProblemError):
         if ":" in name:
             found = load_suite(name, size)
         else:
@@ -146,9 +133,9 @@ def audit_command(
     """
     from kerneldojo.devices import DeviceError, parse
     from kerneldojo.judging.audit_runs import AuditFile, Limits
-    from kerneldojo.problems import load_suite, problem_from_file
+    from kerneldojo.problems import ProblemError, load_suite, problem_from_file
 
-    with problem_errors():
+    with mendable(ProblemError):
         problems = [
             problem
             for one in what or [suite]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kerneldojo.evaluate.results import Record
-from kerneldojo.rollout.parquet import write_rows
+from kerneldojo.rollout.parquet import VERDICT_COLUMNS, write_rows
 
 COLUMNS = {
     "id": "string",
@@ -22,13 +22,7 @@ COLUMNS = {
     "protocol": "string",
     "baseline": "string",
     "precision": "string",
-    "status": "string",
-    "correct": "bool",
-    "speedup": "double",
-    "coverage": "double",
-    "kernel_ms": "double",
-    "reference_ms": "double",
-    "timing_source": "string",
+    **VERDICT_COLUMNS,
     "precision_class": "string",
     "max_error": "double",
     "roofline_fraction": "double",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ class GatedSession(Session):
         super().close()
 
 
-class Bench:
+class Bench(ABC):
     """What does not depend on the device being a GPU: sessions, the gate, and runners that are kept.
 
     Args:
@@ -105,9 +106,9 @@ class Bench:
     def enter(self) -> None:
         """Make the device's context current in this thread: memory is mapped into the current one."""
 
+    @abstractmethod
     def new_arena(self, inputs: Any, *, silent: bool) -> Any:
         """Memory for one process; with timed inputs of its own where `inputs` is None."""
-        raise NotImplementedError
 
     def clear(self, arena: Any) -> None:
         """Leave nothing of the last candidate's in the timed inputs of a runner that is used again."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kerneldojo.rollout.parquet import write_rows
+from kerneldojo.rollout.parquet import VERDICT_COLUMNS, write_rows
 from kerneldojo.schema import Episode, Turn
 
 
@@ -50,13 +50,7 @@ COLUMNS = {
     "reward": "double",
     "plan_reward": "double",
     "code_reward": "double",
-    "status": "string",
-    "correct": "bool",
-    "speedup": "double",
-    "coverage": "double",
-    "kernel_ms": "double",
-    "reference_ms": "double",
-    "timing_source": "string",
+    **VERDICT_COLUMNS,
     "max_error": "double",
     "message": "string",
     "exploits": "list<string>",

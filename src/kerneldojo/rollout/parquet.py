@@ -11,6 +11,16 @@ from kerneldojo.files import replacing
 from kerneldojo.rollout.lock import RunError
 
 ROWS_AT_ONCE = 2048
+VERDICT_COLUMNS = {
+    "status": "string",
+    "correct": "bool",
+    "speedup": "double",
+    "coverage": "double",
+    "kernel_ms": "double",
+    "reference_ms": "double",
+    "timing_source": "string",
+}
+"""What every table says of a verdict."""
 
 
 def write_rows(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], path: Path) -> int:

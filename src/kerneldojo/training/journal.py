@@ -16,6 +16,7 @@ from typing import Any, Literal, cast
 
 from kerneldojo.files import write_whole
 from kerneldojo.schema import Frozen
+from kerneldojo.schema.finite import finite
 
 
 class LogConfig(Frozen):
@@ -63,7 +64,7 @@ class Journal:
             JournalError: it could not be written.
         """
         try:
-            self._file.write(json.dumps(_finite(dict(record)), allow_nan=False) + "\n")
+            self._file.write(json.dumps(finite(dict(record)), allow_nan=False) + "\n")
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
@@ -110,16 +111,6 @@ def _scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield from _scalars(cast("Mapping[str, Any]", value), f"{prefix}{key}/")
         elif isinstance(value, int | float) and math.isfinite(value):
             yield f"{prefix}{key}", float(value)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in cast("list[Any]", value)]
-    return value
 
 
 def _start_tracker(config: LogConfig, folder: Path, settings: dict[str, Any]) -> Any:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from kerneldojo.episodes import seed_of
+from kerneldojo.files import write_whole
 from kerneldojo.pool import Executor
 from kerneldojo.schema import Episode, Problem
 from kerneldojo.training.ahead import play_beside
@@ -32,7 +33,7 @@ from kerneldojo.training.metering import JudgeMeter
 from kerneldojo.training.models import num_parameters
 from kerneldojo.training.parallel import Ranks
 from kerneldojo.training.playing import Played, Player
-from kerneldojo.training.runs import Outcome, open_run, point, replace_text
+from kerneldojo.training.runs import Outcome, open_run, point
 from kerneldojo.training.settings import ConfigError
 from kerneldojo.training.steps import by_turn, step_data, summary, thin
 from kerneldojo.training.stopping import Stopped, StopSwitch
@@ -262,7 +263,7 @@ class _Training:
         lines = "".join(episode.model_dump_json(round_trip=True) + "\n" for episode in episodes)
         try:
             folder.mkdir(exist_ok=True)
-            replace_text(folder / f"step-{self.step + 1:06d}.jsonl", lines)
+            write_whole(folder / f"step-{self.step + 1:06d}.jsonl", lines.encode())
         except OSError as error:
             raise CheckpointError(f"cannot write rollouts to {folder}: {error.strerror}") from error
 

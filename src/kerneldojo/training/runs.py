@@ -77,14 +77,9 @@ def _open_folder(config: Frozen, output: Path, *, resume: bool) -> None:
                 raise ConfigError(f"{key}: differs from the run in {output}, which can only go on as it was")
     try:
         output.mkdir(parents=True, exist_ok=True)
-        replace_text(path, json.dumps(told, indent=2) + "\n")
+        write_whole(path, f"{json.dumps(told, indent=2)}\n".encode())
     except OSError as error:
         raise ConfigError(f"output: cannot write {path}: {error.strerror}") from error
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all, and for good."""
-    write_whole(path, text.encode())
 
 
 def point(link: Path, target: Path) -> None:
