@@ -103,17 +103,17 @@ class Bench(ABC):
         moves no figure."""
         self._canary: Canary | None = None
 
-    def enter(self) -> None:
+    def enter(self) -> None:  # noqa: B027 - nothing to do without a GPU
         """Make the device's context current in this thread: memory is mapped into the current one."""
 
     @abstractmethod
     def new_arena(self, inputs: Any, *, silent: bool) -> Any:
         """Memory for one process; with timed inputs of its own where `inputs` is None."""
 
-    def clear(self, arena: Any) -> None:
+    def clear(self, arena: Any) -> None:  # noqa: B027 - nothing to do without a GPU
         """Leave nothing of the last candidate's in the timed inputs of a runner that is used again."""
 
-    def tidy(self, most_bytes: int | None = None) -> None:
+    def tidy(self, most_bytes: int | None = None) -> None:  # noqa: B027 - nothing to do without a GPU
         """Give back device memory that the judge itself keeps for later, if it is more than `most_bytes`."""
 
     def device_nodes(self) -> list[str] | None:
