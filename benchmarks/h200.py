@@ -98,7 +98,8 @@ def program(run: Run, *command: str) -> subprocess.CompletedProcess[bytes]:
 def gpu_tests(run: Run) -> Found:
     xml = run.out / "gpu_tests.xml"
     devices = "tests/devices/cuda"
-    chosen = ["-m", "gpu", "tests", "--ignore", "tests/exploits"]
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if "mark.gpu" in path.read_text()]
+    chosen = ["-m", "gpu", *(str(path.relative_to(ROOT)) for path in files if SUITE not in path.parents)]
     if not run.on_gpu:
         chosen = [f"{devices}/test_statistics.py", f"{devices}/test_window_parts.py"]
     program(run, "-m", "pytest", "-q", "-x" if run.tiny else "--maxfail=20", f"--junitxml={xml}", *chosen)

@@ -18,7 +18,7 @@ from sandboxed import HOST, as_ordinary_user, inside, only
 
 from kerneldojo.contestant.sandbox import Features, Limits, toolchain
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.own_process]
 NODES = tuple(
     path for name in ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia2", "nvidia3", "nvidia4", "nvidia5",
                       "nvidia6", "nvidia7", "nvidia8") if (path := Path("/dev", name)).exists()
