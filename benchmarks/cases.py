@@ -58,7 +58,7 @@ ELEMENTWISE = (
     HEAD
     + """def fused_UNIQUE({pointers}, out_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = (offsets < n) & (offsets != -UNIQUE)
+    mask = offsets < tl.where(n == -UNIQUE, 0, n)
 {loads}
     tl.store(out_ptr + offsets, {value}, mask=mask)
 
@@ -76,7 +76,7 @@ ROWWISE = (
     + """def rows_UNIQUE(x_ptr, {pointers}out_ptr, columns, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     offsets = tl.arange(0, BLOCK)
-    mask = (offsets < columns) & (offsets != -UNIQUE)
+    mask = offsets < tl.where(columns == -UNIQUE, 0, columns)
     x = tl.load(x_ptr + row * columns + offsets, mask=mask, other={other})
 {body}
     tl.store(out_ptr + row * columns + offsets, value, mask=mask)

@@ -91,7 +91,7 @@ from torch import nn
 @triton.jit
 def chain_UNIQUE(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = (offsets < n) & (offsets != -UNIQUE)
+    mask = offsets < tl.where(n == -UNIQUE, 0, n)
     x = tl.load(x_ptr + offsets, mask=mask)
 {triton_lines}
     tl.store(out_ptr + offsets, x, mask=mask)

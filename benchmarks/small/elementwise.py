@@ -7,7 +7,7 @@ from torch import nn
 @triton.jit
 def gate(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = (offsets < n) & (offsets != -UNIQUE)
+    mask = offsets < tl.where(n == -UNIQUE, 0, n)
     x = tl.load(x_ptr + offsets, mask=mask)
     tl.store(out_ptr + offsets, x * tl.sigmoid(1.5 * x) + 0.5, mask=mask)
 

@@ -30,6 +30,8 @@ SMUGGLERS = [
     "def f():\n    raise RuntimeError(secret)\nf()",
     "raise type(secret, (Exception,), {'__module__': 'torch'})()",
     "raise KeyError(secret)",
+    "raise ImportError(secret)",
+    "exec('raise AttributeError(secret)', globals())",
     "import sys\nsys.exit(secret)",
 ]
 
@@ -48,6 +50,9 @@ def test_errors_of_libraries_are_told_with_the_line(tmp_path: Path) -> None:
 
 def test_a_missing_name_and_a_syntax_error_are_told(tmp_path: Path) -> None:
     assert failure_of("print(nosuch)", tmp_path)["text"] == "NameError: name 'nosuch' is not defined"
+    missing = failure_of("import nosuch", tmp_path)["text"]
+    assert missing == "ModuleNotFoundError: No module named 'nosuch'"
+    assert "has no attribute 'nosuch'" in failure_of("import torch\ntorch.nosuch", tmp_path)["text"]
     failure = failure_of("x = 1\ndef f(:\n", tmp_path)
     assert failure["text"].startswith("SyntaxError")
     assert failure["line"] == 2

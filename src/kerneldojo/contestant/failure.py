@@ -57,12 +57,14 @@ def _is_told(error: BaseException, frames: traceback.StackSummary, candidate_fil
     """Whether the message was written by a library or the interpreter rather than by the candidate."""
     if isinstance(error, SystemExit | KeyboardInterrupt):
         return False
-    if type(error) in LOOKUPS or not frames:
+    if not frames:
         return True
     innermost = frames[-1]
     if innermost.filename == candidate_file:
         # A built-in function leaves no frame of its own: what it says is told from a `raise` by the instruction.
         return not _raised_by_statement(error)
+    if type(error) in LOOKUPS and innermost.filename.startswith("<frozen importlib"):
+        return True
     parts = Path(innermost.filename).parts
     return any(package in parts for package in TOLD_PACKAGES)
 

@@ -38,12 +38,13 @@ IDLE_SECONDS = 3600.0
 def main(flavour: str, door_fd: int, arena_fds: list[int], scratch: Path, device: str) -> None:
     """Serve the judge until it closes the door."""
     gc.enable()  # The fork server had it off; see there.
-    for name in ("tmp", "home", "triton", "extensions"):
+    for name in ("tmp", "home", "triton", "inductor", "extensions"):
         (scratch / name).mkdir(exist_ok=True)
     os.environ.update(
         TMPDIR=str(scratch / "tmp"),
         HOME=str(scratch / "home"),
         TRITON_CACHE_DIR=str(scratch / "triton"),
+        TORCHINDUCTOR_CACHE_DIR=str(scratch / "inductor"),  # torch sets it by itself, to where the fork server was.
         TORCH_EXTENSIONS_DIR=str(scratch / "extensions"),
     )
     os.chdir(scratch / "home")

@@ -1,7 +1,8 @@
 """Looking at what came out of timed calls, round by round, while it is still there.
 
-Samples of one secretly chosen call are compared with the reference's outputs of the very same inputs; a few calls are
-remembered whole, to be compared with the oracle when the series is over.
+Samples of one secretly chosen call are kept beside the reference's outputs of the very same inputs, and a few calls are
+remembered whole. When the series is over, and the device free for others, the samples are compared with each other, and
+the whole outputs with the oracle.
 """
 
 from __future__ import annotations
@@ -42,11 +43,13 @@ class Inspection:
     def __init__(self, sides: dict[str, Side], inputs: InputSets, stopwatch: Any) -> None:
         self._sides, self._inputs, self._stopwatch = sides, inputs, stopwatch
         self._chance = random.SystemRandom()
+        self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.witnesses: list[Witness] = []
         self.wrong: Ruling | None = None
+        """What was wrong about the outputs' places; no round was looked at after that."""
 
     def __call__(self, length: int, timed: dict[str, Timed]) -> None:
-        """Compare samples of one secretly chosen call, and now and then remember it whole."""
+        """Keep samples of one secretly chosen call, and now and then remember it whole."""
         mine, theirs = timed.get("contestant"), timed.get("reference")
         if self.wrong is not None or mine is None or theirs is None or mine.state != pages.OK:
             return
@@ -56,11 +59,20 @@ class Inspection:
             self.wrong = Ruling(Status.INCORRECT, "calls in a row returned the same memory (reused output buffer)")
         else:
             call = self._chance.randrange(length)
-            self._compare(mine, theirs, mine.sample, call)
+            self._keep(mine, theirs, mine.sample, call)
             if len(self.witnesses) < NUM_FULL_CHECKS and self._chance.random() < 0.3:
                 self._remember(mine, mine.sample, call)
 
-    def _compare(self, mine: Timed, theirs: Timed, sample: Sample, call: int) -> None:
+    def compare(self) -> None:
+        """Hold what was sampled against what the reference returned in the same rounds.
+
+        Raises:
+            Ruling: they differ.
+        """
+        if not all(agree(values, right) for values, right in self._pairs):
+            raise exploit("wrong_when_timed", "its outputs were right in the rounds and wrong in timed calls")
+
+    def _keep(self, mine: Timed, theirs: Timed, sample: Sample, call: int) -> None:
         if theirs.state != pages.OK or not theirs.in_bounds:
             return
         known = set(sample.outputs())
@@ -69,11 +81,7 @@ class Inspection:
                 continue
             indices, values = sample.values(call, number)
             right = self._stopwatch.output(self._sides["reference"], theirs, call, number).reshape(-1)
-            if not agree(values, right[indices]):
-                self.wrong = exploit(
-                    "wrong_when_timed", "its outputs were right in the rounds and wrong in timed calls"
-                )
-                return
+            self._pairs.append((values, right[indices]))
 
     def _remember(self, mine: Timed, sample: Sample, call: int) -> None:
         time.sleep(0.002)  # Whoever writes after the clock has stopped is found out by what changed meanwhile.

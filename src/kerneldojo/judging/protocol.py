@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-VERSION = "2"
+VERSION = "3"
 """Raised whenever a change could move a verdict or a figure."""
 
 
@@ -19,7 +19,7 @@ class Protocol:
     num_repeats: int = 2
     """Rounds in which the instance is called a second time, with new content in the same buffers."""
     num_trials: int = 100
-    """Timed calls on a real device, at least; more where the interval stays wide."""
+    """Timed calls on a real device, at least, unless `timing_seconds` end first; more where the interval is wide."""
     baseline: Literal["eager", "compile"] = "eager"
     precision: Literal["ieee", "tf32"] = "tf32"
     allow_degenerate: bool = False
@@ -30,8 +30,10 @@ class Protocol:
     """Seconds for importing the source; compiling CUDA sources is given longer."""
     cause_timeout: float = 20.0
     """Seconds for the silenced call; a candidate that hangs without its kernels depends on them."""
-    timing_seconds: float = 0.6
-    """Timing on a real device stops after this long, sharp or not."""
+    timing_seconds: float = 0.3
+    """Timing on a real device stops after this long, sharp or not, once there are some windows."""
+    timing_error: float = 0.01
+    """Half the 95 % interval over the figure at which it is sharp enough."""
     host_memory_bytes: int = 4 << 30
     """Host memory of one hosted process, beyond what it shares with its fork server."""
     num_processes: int = 256
@@ -44,9 +46,11 @@ class Protocol:
 
 
 PROTOCOLS = {
-    "quick": Protocol(name="quick", num_rounds=2, num_repeats=1, num_trials=20),
+    "quick": Protocol(name="quick", num_rounds=2, num_repeats=1, num_trials=20, timing_seconds=0.15, timing_error=0.02),
     "standard": Protocol(),
-    "strict": Protocol(name="strict", num_rounds=10, num_repeats=4, num_trials=300, timing_seconds=3.0),
+    "strict": Protocol(
+        name="strict", num_rounds=10, num_repeats=4, num_trials=300, timing_seconds=3.0, timing_error=0.005
+    ),
 }
 
 

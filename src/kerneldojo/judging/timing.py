@@ -8,7 +8,7 @@ rounds, on the same inputs, in random order. See `docs/timing.md`.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -54,7 +54,8 @@ class Prepared:
     """Argument trees of each side, one a call."""
     result: Trials | None = None
     """What the last run of windows showed."""
-    witnesses: list[Witness] = field(default_factory=list[Witness])
+    inspection: Inspection | None = None
+    """What was kept of its outputs."""
 
 
 def prepare(match: Match, region: SharedRegion, findings: Findings) -> Prepared:
@@ -110,7 +111,7 @@ def run(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> Non
     for name, hosted in prepared.hosted.items():
         layouts = prepared.outputs if name == "reference" else prepared.layouts
         is_decisive = name == "contestant" or (name == "reference" and not is_known)
-        sides[name] = side(name, hosted, layouts, is_decisive=is_decisive)
+        sides[name] = side(name, hosted, layouts, is_decisive=is_decisive, every=2 if name == "twin" else 1)
     post_reference(match.reference, prepared.sets["reference"], findings)
     for name in prepared.hosted:
         if name != "reference":
@@ -130,7 +131,7 @@ def run(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> Non
     _collect(match, prepared.hosted.get("twin"), result)
     if inspection.wrong is not None:
         raise inspection.wrong
-    prepared.result, prepared.witnesses = result, inspection.witnesses
+    prepared.result, prepared.inspection = result, inspection
 
 
 def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> None:
@@ -139,8 +140,9 @@ def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> 
     Raises:
         Ruling: wrong or deferred work in timed calls; below the physical limit.
     """
-    assert prepared.result is not None
-    for witness in prepared.witnesses:
+    assert prepared.result is not None and prepared.inspection is not None
+    prepared.inspection.compare()
+    for witness in prepared.inspection.witnesses:
         _check(match, witness, prepared.values)
     _fill(bench, findings, match, prepared.result)
     _hold_against_limit(bench, findings)
@@ -160,8 +162,10 @@ def _prepare_twin(match: Match, twin: Contestant, values: Any) -> bool:
 def _run(bench: Any, sides: dict[str, Side], inputs: InputSets, findings: Findings, inspection: Inspection) -> Trials:
     protocol = findings.protocol
     effort = Effort(
-        min_windows=max(8, protocol.num_trials // 4),
+        min_windows=max(8, protocol.num_trials // 8),
         max_windows=max(16, protocol.num_trials),
+        min_calls=protocol.num_trials,
+        target_error=protocol.timing_error,
         seconds=protocol.timing_seconds,
     )
     try:

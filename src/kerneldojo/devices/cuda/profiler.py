@@ -16,6 +16,8 @@ import ctypes
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -53,6 +55,16 @@ class _CallbackData(ctypes.Structure):
     )
 
 
+@cache
+def functions() -> Any:
+    """CUPTI's functions as they are at the first call: before any candidate could put others in their place.
+
+    Raises:
+        ImportError: `cupti-python` is not installed.
+    """
+    return SimpleNamespace(**vars(importlib.import_module("cupti.cupti")))
+
+
 @dataclass(frozen=True)
 class KernelRecord:
     """One piece of work on the device."""
@@ -64,7 +76,7 @@ class KernelRecord:
 
 
 class Profiler:
-    """Records kernels while a function runs. Make one per process, before candidate code is imported.
+    """Records kernels while a function runs. Make one per process.
 
     Args:
         own: the candidate's Triton kernels.
@@ -75,7 +87,7 @@ class Profiler:
     """
 
     def __init__(self, own: OwnKernels, builder: Builder) -> None:
-        self._cupti: Any = importlib.import_module("cupti.cupti")
+        self._cupti = functions()
         self._own = own
         self._builder = builder
         self._records: list[Any] = []

@@ -46,7 +46,8 @@ class Fit:
     overhead_us: float
     """Wall time of a window of no calls, extrapolated."""
     single_us: float | None
-    """Median wall time of the windows of one call; None without any."""
+    """Lower quartile of the wall times of the windows of one call; None without any. What disturbs a single window
+    lengthens it, by as much as several short calls, so the quicker ones tell what one call alone needs."""
     single_error_us: float
     """Half the 95 % interval of `single_us`."""
     num_windows: int
@@ -87,7 +88,7 @@ def fit(windows: Sequence[Window]) -> Fit:
     slope = _slope(lengths, walls)
     slopes = _resampled_slopes(lengths, walls)
     low, high = (float(value) for value in np.quantile(slopes, (0.025, 0.975)))
-    single, error = _median_with_error(walls[lengths == 1])
+    single, error = _quartile_with_error(walls[lengths == 1])
     return Fit(
         per_call_us=slope,
         interval_us=(min(low, slope), max(high, slope)),
@@ -210,8 +211,11 @@ def _pair_median(runs: Array, rises: Array) -> Array:
     return np.where(sums[:, -1] > 0, chosen, np.nan)
 
 
-def _median_with_error(values: Array) -> tuple[float | None, float]:
+def _quartile_with_error(values: Array) -> tuple[float | None, float]:
+    """The lower quartile, as the median of the lower half, and half its 95 % interval."""
     if not len(values):
         return None, math.inf
-    deviation = float(np.median(np.abs(values - np.median(values)))) * 1.4826
-    return float(np.median(values)), 1.96 * 1.2533 * deviation / math.sqrt(len(values))
+    lower = np.sort(values)[: -(-len(values) // 2)]
+    quartile = float(np.median(lower))
+    deviation = float(np.median(np.abs(lower - quartile))) * 1.4826
+    return quartile, 1.96 * 1.2533 * deviation / math.sqrt(len(lower))

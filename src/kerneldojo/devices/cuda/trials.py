@@ -21,6 +21,8 @@ from kerneldojo.devices.cuda.inputs import InputSets
 from kerneldojo.devices.cuda.statistics import Fit, Window
 from kerneldojo.devices.cuda.window import Side, Stopwatch, Timed, draw_plan
 
+ASK_EVERY = 4
+"""Rounds from one look at the interval to the next."""
 SLOW_FLUSH = 3.0
 """A flush that takes this many times longer than usual betrays somebody else on the device."""
 USUAL_PRIME = (0.6, 1.6)
@@ -31,16 +33,18 @@ USUAL_PRIME = (0.6, 1.6)
 class Effort:
     """How much is measured."""
 
-    min_windows: int = 24
+    min_windows: int = 12
     max_windows: int = 60
-    target_error: float = 0.005
+    min_calls: int = 100
+    """Calls of each side, all windows together."""
+    target_error: float = 0.01
     """Half the 95 % interval over the slope at which a side is sharp enough."""
     seconds: float = 1.0
-    """Stop after this long in any case."""
+    """Stop after this long in any case, once there are `min_windows`."""
     window_us: float = 3000.0
     """How long the longest windows should be."""
     warm_up_windows: int = 3
-    event_windows: int = 2
+    event_windows: int = 1
     """Windows at the end in which sides time their own calls; they do not enter the slope."""
 
 
@@ -114,7 +118,7 @@ def run(
             if round_.count % 4 == 0:
                 watch.readings.append(device.read())
             late = time.monotonic() - start > effort.seconds
-            if round_.count >= effort.min_windows and (late or round_.sharp(effort.target_error)):
+            if round_.count >= effort.min_windows and (late or round_.is_enough(effort)):
                 break
         for _ in range(effort.event_windows):
             round_.play(longest, counted=False, with_events=True)
@@ -135,6 +139,7 @@ class _Round:
         chance: random.SystemRandom,
     ) -> None:
         self.count = 0
+        self.num_calls = 0
         self._stopwatch, self._sides, self._inputs = stopwatch, sides, inputs
         self._series, self._inspect, self._chance = series, inspect, chance
         self._flushes: list[float] = []
@@ -142,7 +147,11 @@ class _Round:
 
     def play(self, length: int, *, counted: bool, with_events: bool = False) -> dict[str, Timed]:
         """One round: fresh inputs, then a window of each side that has not failed."""
-        playing = [side for side in self._sides if self._series[side.name].failed == pages.OK]
+        playing = [
+            side
+            for side in self._sides
+            if self._series[side.name].failed == pages.OK and not (counted and self.count % side.every)
+        ]
         self._inputs.refresh(length)
         stamps = [self._inputs]
         timed: dict[str, Timed] = {}
@@ -162,7 +171,9 @@ class _Round:
         for side in playing:
             if self._series[side.name].failed == pages.OK:
                 self._stopwatch.release(side)
-        self.count += counted
+        if counted:
+            self.count += 1
+            self.num_calls += length
         return {name: result for name, result in timed.items() if result.state == pages.OK}
 
     def _note(self, name: str, result: Timed, *, counted: bool) -> None:
@@ -179,11 +190,13 @@ class _Round:
             alone = result.prepare_us < SLOW_FLUSH * float(np.median(self._flushes))
             series.windows.append(Window(result.length, result.wall_us, alone and low <= result.prime_us <= high))
 
-    def sharp(self, target_error: float) -> bool:
-        """Whether every side's slope is known well enough."""
+    def is_enough(self, effort: Effort) -> bool:
+        """Whether every side's slope is known well enough; asked now and then, for it takes as long as a round."""
+        if self.num_calls < effort.min_calls or self.count % ASK_EVERY:
+            return False
         decisive = [self._series[side.name] for side in self._sides if side.is_decisive]
         live = [series for series in decisive if series.failed == pages.OK]
         try:
-            return all(series.fit().relative_error <= target_error for series in live)
+            return all(series.fit().relative_error <= effort.target_error for series in live)
         except ValueError:
             return False

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from kerneldojo.devices.cuda import profiler
 from kerneldojo.devices.cuda.arena import Heap, compile_allocator
 
 CUDA_ERROR_NOT_INITIALIZED = 3
@@ -44,7 +45,7 @@ def prepare() -> None:
     for module in ("cuda.bindings.driver", "pynvml"):
         importlib.import_module(module)
     with suppress(ImportError):  # No profile then; coverage will be null.
-        importlib.import_module("cupti.cupti")
+        profiler.functions()
     _load_triton_driver()
     _compile_something()
     if torch.cuda.is_initialized() or driver_is_initialised():

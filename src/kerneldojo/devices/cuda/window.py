@@ -109,6 +109,8 @@ class Side:
     """Raises if its process is gone; called while the judge waits."""
     is_decisive: bool = True
     """Whether windows go on until this side's figure is sharp."""
+    every: int = 1
+    """It has a window in every so many rounds."""
 
 
 class Stopwatch:
@@ -239,12 +241,12 @@ def draw_plan(length: int, layouts: Sequence[Layout]) -> Plan:
     items = np.array([layout.dtype.itemsize for layout in layouts], dtype=np.int64)
     pairs = length * len(layouts)
     # Each output once in turn, the rest by size, so that a small second output is not overlooked.
-    weights = np.tile((sizes + 1) / (sizes + 1).sum(), length) / length
     turns = min(pairs, NUM_BLOCKS // 2)
-    chosen = np.concatenate(
-        [generator.permutation(pairs)[:turns], generator.choice(pairs, NUM_BLOCKS - turns, p=weights)]
-    )
-    calls, tensors = chosen // len(layouts), chosen % len(layouts)
+    rest = NUM_BLOCKS - turns
+    first = generator.permutation(pairs)[:turns]
+    by_size = generator.random(rest) * (sizes + 1).sum()
+    calls = np.concatenate([first // len(layouts), generator.integers(0, length, rest)])
+    tensors = np.concatenate([first % len(layouts), np.searchsorted(np.cumsum(sizes + 1), by_size, side="right")])
     room = np.maximum(sizes[tensors] - BLOCK_BYTES, 0) // items[tensors]
     starts = generator.integers(0, room + 1) * items[tensors]
     # A tenth at the end of its output: what was left undone is often there.
