@@ -48,14 +48,14 @@ def nodes(hosted: Hosted, values: Any, inputs: InputSets) -> list[tree.Node]:
     return [node(index) for index in range(inputs.count)]
 
 
-def side(name: str, hosted: Hosted, layouts: list[Layout], *, is_decisive: bool = True, every: int = 1) -> Side:
+def side(name: str, hosted: Hosted, layouts: list[Layout]) -> Side:
     """A hosted process as the stopwatch sees it; `check` raises `SideEnded`."""
 
     def check() -> None:
         if hosted.session.has_ended():
             raise SideEnded(name, Died(hosted.session.ended or {}))
 
-    return Side(name, hosted.arena, tuple(layouts), check, is_decisive, every)
+    return Side(name, hosted.arena, tuple(layouts), check)
 
 
 def compile_baseline(reference: Reference, sets: list[tree.Node], findings: Findings) -> None:

@@ -8,7 +8,7 @@ rounds, on the same inputs, in random order. See `docs/timing.md`.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -111,7 +111,12 @@ def run(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> Non
     for name, hosted in prepared.hosted.items():
         layouts = prepared.outputs if name == "reference" else prepared.layouts
         is_decisive = name == "contestant" or (name == "reference" and not is_known)
-        sides[name] = side(name, hosted, layouts, is_decisive=is_decisive, every=2 if name == "twin" else 1)
+        sides[name] = replace(
+            side(name, hosted, layouts),
+            is_decisive=is_decisive,
+            is_trusted=name == "reference",
+            every=2 if name == "twin" else 1,
+        )
     post_reference(match.reference, prepared.sets["reference"], findings)
     for name in prepared.hosted:
         if name != "reference":
@@ -249,8 +254,7 @@ def _fill(bench: Any, findings: Findings, match: Match, result: Trials) -> None:
         mine, theirs = result.series["contestant"].fit(), result.series["reference"].fit()
     except ValueError:
         raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the device was disturbed during all windows") from None
-    overhead = theirs.single_us - theirs.per_call_us if theirs.single_us is not None else theirs.overhead_us
-    charge = statistics.charge(mine, max(overhead, 0.0), theirs.single_error_us)
+    charge = statistics.charge(mine, theirs.around_us, theirs.single_error_us)
     reference_us, interval_us = theirs.per_call_us, theirs.interval_us
     if bench.reference_times is not None:
         reference_us, interval_us = bench.reference_times.settle(reference_key(findings), reference_us, interval_us)

@@ -191,12 +191,23 @@ class _Round:
             series.windows.append(Window(result.length, result.wall_us, alone and low <= result.prime_us <= high))
 
     def is_enough(self, effort: Effort) -> bool:
-        """Whether every side's slope is known well enough; asked now and then, for it takes as long as a round."""
+        """Whether every side's slope is known well enough; asked now and then, for it takes as long as a round.
+
+        Where calls in a row seem not to have been computed one by one, more windows of one call are needed to say so.
+        """
         if self.num_calls < effort.min_calls or self.count % ASK_EVERY:
             return False
-        decisive = [self._series[side.name] for side in self._sides if side.is_decisive]
-        live = [series for series in decisive if series.failed == pages.OK]
+        live = [side for side in self._sides if self._series[side.name].failed == pages.OK]
         try:
-            return all(series.fit().relative_error <= effort.target_error for series in live)
+            fits = {side.name: self._series[side.name].fit() for side in live if side.is_decisive or side.is_trusted}
         except ValueError:
             return False
+        if any(fits[side.name].relative_error > effort.target_error for side in live if side.is_decisive):
+            return False
+        trusted = [fits[side.name] for side in live if side.is_trusted]
+        return not any(
+            statistics.charge(fits[side.name], one.around_us, one.single_error_us).batched
+            for one in trusted
+            for side in live
+            if side.is_decisive and not side.is_trusted
+        )

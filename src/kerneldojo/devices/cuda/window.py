@@ -109,6 +109,8 @@ class Side:
     """Raises if its process is gone; called while the judge waits."""
     is_decisive: bool = True
     """Whether windows go on until this side's figure is sharp."""
+    is_trusted: bool = False
+    """Whether its windows tell what a window costs around its calls: the reference runner's do."""
     every: int = 1
     """It has a window in every so many rounds."""
 
