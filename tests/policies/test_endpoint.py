@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from email.utils import formatdate
+from types import SimpleNamespace
 
 import pytest
 from endpoint_server import EndpointServer, running
@@ -235,14 +236,14 @@ def test_it_is_refused_for_rl_in_one_line():
 
 
 def test_an_allowance_is_kept(monkeypatch):
-    """Against a clock that sleeping alone moves."""
+    """Against a clock that sleeping alone moves: the room's own, since other tests' threads sleep too."""
     now = [100.0]
 
     async def sleep(seconds):
         now[0] += seconds
 
-    monkeypatch.setattr("kerneldojo.policies.rates.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("kerneldojo.policies.rates.asyncio.sleep", sleep)
+    monkeypatch.setattr("kerneldojo.policies.rates.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("kerneldojo.policies.rates.asyncio", SimpleNamespace(sleep=sleep, Lock=asyncio.Lock))
 
     async def take(allowance, *amounts):
         times = []
