@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kerneldojo.contestant.failure import MAX_TEXT, Failure, describe
+from kerneldojo.contestant.failure import MAX_TEXT, OUT_OF_DEVICE_MEMORY, Failure, describe
 
 
 def failure_of(source: str, folder: Path, **names: object) -> Failure:
@@ -60,7 +61,19 @@ def test_a_missing_name_and_a_syntax_error_are_told(tmp_path: Path) -> None:
 
 def test_memory_errors_have_a_kind_of_their_own(tmp_path: Path) -> None:
     assert failure_of("raise MemoryError", tmp_path)["kind"] == "out_of_memory"
+    assert failure_of("import torch\nraise torch.OutOfMemoryError", tmp_path)["kind"] == "out_of_device_memory"
     assert failure_of("x = 1 / 0", tmp_path)["kind"] == "runtime_error"
+
+
+@pytest.mark.parametrize("words", OUT_OF_DEVICE_MEMORY)
+def test_only_a_library_says_that_device_memory_ran_out(words: str, tmp_path: Path) -> None:
+    library = "def refuse(text): raise RuntimeError(text)\n"
+    (tmp_path / "torch").mkdir()
+    names: dict[str, Any] = {}
+    exec(compile(library, str(tmp_path / "torch" / "memory.py"), "exec"), names)
+    told = failure_of(f"refuse({words!r} + ': 7 bytes')", tmp_path, refuse=names["refuse"])
+    assert told["kind"] == "out_of_device_memory"
+    assert failure_of(f"raise RuntimeError({words!r})", tmp_path)["kind"] == "runtime_error"
 
 
 def test_a_giant_message_is_cut_and_control_characters_go(tmp_path: Path) -> None:

@@ -83,7 +83,6 @@ TICKS = HONEST.replace(
             time.sleep(0.01)
         y = torch.empty_like(x)""",
 )
-TOO_LARGE = HONEST.replace("y = torch.empty_like(x)", "raise MemoryError")
 
 
 class Arena(HostArena):
@@ -363,9 +362,11 @@ class AlwaysClean:
         return True
 
 
-def test_who_runs_out_of_memory_in_company_is_judged_again_alone(
-    server: ForkServer, windows: Windows, tmp_path: Path
+@pytest.mark.parametrize(("error", "is_again"), [("torch.OutOfMemoryError", True), ("MemoryError", False)])
+def test_who_runs_out_of_device_memory_in_company_is_judged_again_alone(
+    server: ForkServer, windows: Windows, tmp_path: Path, error: str, is_again: bool
 ) -> None:
+    """Host memory is each one's own: there is nothing to try again."""
     bench = HostBench(server, 2, 1)
     leave = threading.Event()
 
@@ -375,7 +376,7 @@ def test_who_runs_out_of_memory_in_company_is_judged_again_alone(
 
     thread = threading.Thread(target=neighbour)
     thread.start()
-    candidate = Candidate(source=TOO_LARGE)
+    candidate = Candidate(source=HONEST.replace("y = torch.empty_like(x)", f"raise {error}"))
     findings = Findings(
         PROBLEM, candidate, protocol("quick"), "cuda:0", on_stage=lambda stage: stage == "end" and leave.set()
     )
@@ -384,7 +385,7 @@ def test_who_runs_out_of_memory_in_company_is_judged_again_alone(
     thread.join(60)
     bench.close()
     assert caught.value.status is Status.OUT_OF_MEMORY
-    assert any("judged again alone" in note for note in findings.notes)
+    assert any("judged again alone" in note for note in findings.notes) == is_again
 
 
 def test_nothing_is_left_below_a_closed_bench(server: ForkServer, windows: Windows, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import torch
 
 MAX_TEXT = 800
 
-Kind = Literal["compile_error", "runtime_error", "out_of_memory", "unsupported_on_device"]
+Kind = Literal["compile_error", "runtime_error", "out_of_memory", "out_of_device_memory", "unsupported_on_device"]
 
 
 class Failure(TypedDict):
@@ -44,13 +44,15 @@ def describe(error: BaseException, candidate_file: str, stage: Kind) -> Failure:
     """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename == candidate_file]
+    is_told = _is_told(error, frames, candidate_file)
     parts = [_type_name(error)]
     if isinstance(error, SyntaxError) and error.filename == candidate_file:
         parts = [f"SyntaxError: {_clean(error.msg)}"]
-    elif _is_told(error, frames, candidate_file):
+    elif is_told:
         parts.append(f": {_clean(str(error))}")
     at = own[-1].lineno if own else getattr(error, "lineno", None)
-    return {"kind": _kind(error, stage), "text": "".join(parts)[:MAX_TEXT], "line": at if isinstance(at, int) else 0}
+    kind = _kind(error, stage, is_told=is_told)
+    return {"kind": kind, "text": "".join(parts)[:MAX_TEXT], "line": at if isinstance(at, int) else 0}
 
 
 def _is_told(error: BaseException, frames: traceback.StackSummary, candidate_file: str) -> bool:
@@ -82,11 +84,19 @@ LOOKUPS = (NameError, AttributeError, ImportError, ModuleNotFoundError, UnboundL
 """Errors whose message the interpreter wrote: a name or attribute that does not exist."""
 
 
-def _kind(error: BaseException, stage: Kind) -> Kind:
+OUT_OF_DEVICE_MEMORY = ("CUDA out of memory", "CUDA error: out of memory", "Triton Error [CUDA]: out of memory")
+"""How the device's allocators begin to say it: ours (`arena.cpp`) and torch's, the runtime through torch, Triton."""
+
+
+def _kind(error: BaseException, stage: Kind, *, is_told: bool) -> Kind:
     from triton.compiler.errors import CompilationError
     from triton.runtime.errors import OutOfResources
 
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+    if isinstance(error, torch.OutOfMemoryError):
+        return "out_of_device_memory"
+    if is_told and isinstance(error, RuntimeError) and str(error).startswith(OUT_OF_DEVICE_MEMORY):
+        return "out_of_device_memory"
+    if isinstance(error, MemoryError):
         return "out_of_memory"
     if type(error) is RuntimeError and "can't allocate memory" in str(error)[:200]:  # torch's host allocator
         return "out_of_memory"

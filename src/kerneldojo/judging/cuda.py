@@ -42,13 +42,13 @@ def judge_on_cuda(bench: Bench, auditor: Auditor, language: Language, findings: 
             _Verdict(bench, auditor, language, findings, guest).judge()
             return
         except Ruling as ruling:
-            if ruling.status is not Status.OUT_OF_MEMORY or not guest.had_company:
+            # Host memory is each one's own; of the device's, others had a part, and perhaps more than their part.
+            if ruling.status is not Status.OUT_OF_MEMORY or ruling.lacks != "memory" or not guest.had_company:
                 raise
         finally:
             if guest.had_company:  # Within the stages, not beside them.
                 findings.stage_seconds["held"] = round(guest.seconds_held, 4)
-    # Others had a part of the device's memory, and perhaps more than their part: once more, with nobody beside it.
-    findings.notes.append("ran out of memory beside other candidates, and was judged again alone")
+    findings.notes.append("ran out of device memory beside other candidates, and was judged again alone")
     with bench.gate.admit(alone=True) as guest:
         _Verdict(bench, auditor, language, findings, guest).judge()
 

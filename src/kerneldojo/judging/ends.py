@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
+
+from kerneldojo.contestant.failure import Kind
 
 
 class Infrastructure(Exception):
@@ -50,8 +52,8 @@ def failed(failure: Any, specializations: Any) -> HostedEnd:
     """The end that a described failure is; one that is malformed is tampering."""
     if not isinstance(failure, dict):
         return Tampered("a malformed failure")
-    kind, text = failure.get("kind"), failure.get("text")
-    if kind not in ("compile_error", "runtime_error", "out_of_memory", "unsupported_on_device"):
+    kind, text = str(failure.get("kind")), failure.get("text")
+    if kind not in get_args(Kind):
         return Tampered("an unknown kind of failure")
     line = failure.get("line")
     return Failed(kind, str(text)[:1000], line if isinstance(line, int) else 0, specializations)

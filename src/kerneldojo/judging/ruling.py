@@ -18,7 +18,8 @@ class Ruling(Exception):
         message: one or a few lines from a whitelist; nothing secret.
         exploits: evidence, exactly when the status is `EXPLOIT`.
         max_error: the error that decided, in units of the tolerance, where it was one.
-        lacks: what a problem had too little of here, where that is why it cannot be judged.
+        lacks: what of the device's there was too little of here, where that is why it came out so: for a problem that
+            cannot be judged, or a candidate that got no more device memory.
     """
 
     def __init__(
@@ -55,7 +56,10 @@ def quoted(source: str, line: int) -> str:
 def of_candidate(end: HostedEnd, stage: str, source: str = "") -> Ruling:
     """What it means that a contestant ended a session while it was at `stage`; `source` is the candidate's."""
     if isinstance(end, Failed):
-        return Ruling(Status(end.kind), f"{stage}: {end.text}{quoted(source, end.line)}")
+        text = f"{stage}: {end.text}{quoted(source, end.line)}"
+        if end.kind == "out_of_device_memory":
+            return Ruling(Status.OUT_OF_MEMORY, text, lacks="memory")
+        return Ruling(Status(end.kind), text)
     if isinstance(end, Late):
         return Ruling(Status.TIMEOUT, f"{stage}: not finished in time")
     if isinstance(end, Tampered):
@@ -78,5 +82,6 @@ def of_reference(end: HostedEnd, stage: str) -> Ruling:
 def _lack(end: HostedEnd) -> Literal["", "memory", "time"]:
     if isinstance(end, Late):
         return "time"
-    is_hungry = end.kind == "out_of_memory" if isinstance(end, Failed) else getattr(end, "cause", "") == "memory"
-    return "memory" if is_hungry else ""
+    if isinstance(end, Failed):
+        return "memory" if end.kind in ("out_of_memory", "out_of_device_memory") else ""
+    return "memory" if isinstance(end, Died) and end.cause == "memory" else ""

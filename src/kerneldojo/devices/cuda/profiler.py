@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -55,14 +56,31 @@ class _CallbackData(ctypes.Structure):
     )
 
 
+Contents = dict[ModuleType, dict[str, Any]]
+"""What the modules of a package hold."""
+
+
+def contents(package: str) -> Contents:
+    """What the loaded modules of `package` hold now."""
+    return {module: dict(vars(module)) for name, module in sys.modules.items() if name.partition(".")[0] == package}
+
+
+def restore(born: Contents) -> None:
+    """Let modules hold what they held, and nothing else: the package's own functions look each other up there."""
+    for module, held in born.items():
+        vars(module).clear()
+        vars(module).update(held)
+
+
 @cache
-def functions() -> Any:
-    """CUPTI's functions as they are at the first call: before any candidate could put others in their place.
+def born() -> Contents:
+    """CUPTI's modules as they are at the first call: before any candidate could put anything else in their place.
 
     Raises:
         ImportError: `cupti-python` is not installed.
     """
-    return SimpleNamespace(**vars(importlib.import_module("cupti.cupti")))
+    importlib.import_module("cupti.cupti")
+    return contents("cupti")
 
 
 @dataclass(frozen=True)
@@ -87,7 +105,8 @@ class Profiler:
     """
 
     def __init__(self, own: OwnKernels, builder: Builder) -> None:
-        self._cupti = functions()
+        restore(born())
+        self._cupti: Any = next(module for module, held in born().items() if held["__name__"] == "cupti.cupti")
         self._own = own
         self._builder = builder
         self._records: list[Any] = []

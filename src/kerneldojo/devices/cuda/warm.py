@@ -45,7 +45,7 @@ def prepare() -> None:
     for module in ("cuda.bindings.driver", "pynvml"):
         importlib.import_module(module)
     with suppress(ImportError):  # No profile then; coverage will be null.
-        profiler.functions()
+        profiler.born()
     _load_triton_driver()
     _compile_something()
     if torch.cuda.is_initialized() or driver_is_initialised():
