@@ -35,6 +35,8 @@ class Scale(Frozen):
     """Answers of the teacher to each graph, in episodes of one turn."""
     num_episodes: int = Field(default=1, gt=0)
     """Its episodes of three turns for each graph."""
+    repair: float = Field(default=0.35, ge=0, le=1)
+    """How often the teacher makes good use of feedback: seldom, so that RL over turns has something left to learn."""
     sft_epochs: float = Field(default=6.0, gt=0)
     """How often each answer is imitated."""
     steps: int = Field(default=20, gt=0)

@@ -55,11 +55,11 @@ def open_judges(scale: Scale, folder: Path, num_slots: int) -> Executor:
 
 def collect(scale: Scale, folder: Path, executor: Executor) -> dict[str, Any]:
     """Have the teacher answer for the graphs of training, in one turn and in three."""
-    from kerneldojo.policies import open_policy
+    from kerneldojo.policies.teacher import Teacher, TeacherConfig
     from kerneldojo.rollout import RunFolder, from_executor, play
 
     async def part(name: str, turns: int, samples: int) -> list[Episode]:
-        policy = open_policy("teacher:mixture")
+        policy = Teacher(TeacherConfig(repair=scale.repair))
         try:
             return await play(
                 problems_of(scale, "train"),

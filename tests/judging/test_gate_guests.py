@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -41,13 +42,15 @@ class Sleeper:
     def pids(self) -> list[int]:
         return [self.process.pid]
 
-    def freeze(self, timeout: float = 5.0) -> None:
+    def order_freeze(self) -> None:
         os.kill(self.process.pid, signal.SIGSTOP)
+
+    def wait_frozen(self, timeout: float = 5.0) -> None:
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
         if self.fault is not None:
             raise self.fault
 
-    def thaw(self, timeout: float = 5.0) -> None:
+    def thaw(self) -> None:
         os.kill(self.process.pid, signal.SIGCONT)
         os.waitid(os.P_PID, self.process.pid, os.WCONTINUED)
 
@@ -196,7 +199,7 @@ def test_a_hosted_process_stops_at_once_and_goes_on_as_if_nothing_had_been(serve
         session.freeze()
         session.post("release", start=0, stop=0)
         assert not session._door.has_frame(0.3)
-        session._leash.send({"op": "thaw"})  # Nobody waits for the answer to this,
+        session.thaw()  # Nobody waits for the answer to this,
         session.freeze()  # so that it comes before the one to this.
         session.thaw()
         session.collect(30.0)
@@ -205,6 +208,26 @@ def test_a_hosted_process_stops_at_once_and_goes_on_as_if_nothing_had_been(serve
         assert session.ended is not None
         session.freeze()  # What has ended needs no freezing.
         session.thaw()
+
+
+def test_several_are_told_to_stop_before_any_is_waited_for(server: ForkServer) -> None:
+    wanted = request(Protocol(), "h100")
+    with contextlib.ExitStack() as stack:
+        sessions = [stack.enter_context(Session(server, host_arena(COMPILE_ARENA_BYTES), wanted)) for _ in range(3)]
+        sessions[1].wait_started()
+        sessions[1].kill()
+        for _ in range(2):
+            for session in sessions:
+                session.order_freeze()
+            for session in sessions:
+                session.wait_frozen()
+            for session in (sessions[0], sessions[2]):
+                session.post("release", start=0, stop=0)
+                assert not session._door.has_frame(0.1)
+            for session in sessions:
+                session.thaw()
+            for session in (sessions[0], sessions[2]):
+                session.collect(30.0)
 
 
 def test_a_process_can_be_frozen_before_it_has_started_and_killed_while_it_is(server: ForkServer) -> None:

@@ -169,11 +169,15 @@ class Server:
             if not slot.is_ending:
                 poller.register(slot.leash.fileno(), select.POLLIN)
         ready = {fd for fd, _ in poller.poll()}
+        owed: list[tuple[Slot, bool]] = []
         for slot in list(self._slots):
             if slot.contained.fileno() in ready:
                 self._heard(slot)
             elif slot.leash.fileno() in ready:
-                self._pulled(slot)
+                self._pulled(slot, owed)
+        for slot, frozen in owed:  # All keepers were asked before any is waited for: windows freeze many at once.
+            slot.contained.wait_frozen()
+            self._answer(slot, {"frozen": frozen})
         if self._control.fileno() in ready:
             self._spawn(self._control.receive(timeout=30))
 
@@ -226,13 +230,16 @@ class Server:
             self._slots.remove(slot)
             slot.leash.close()
 
-    def _pulled(self, slot: Slot) -> None:
-        """Carry out what its leash says: every order that has arrived, for a second one would not wake the poller."""
-        self._obey(slot)
-        while not slot.is_ending and slot.leash.has_unread():
-            self._obey(slot)
+    def _pulled(self, slot: Slot, owed: list[tuple[Slot, bool]]) -> None:
+        """Carry out what its leash says: every order that has arrived, for a second one would not wake the poller.
 
-    def _obey(self, slot: Slot) -> None:
+        Orders to freeze or to thaw are begun only, and what is to be answered when they hold is added to `owed`.
+        """
+        self._obey(slot, owed)
+        while not slot.is_ending and slot.leash.has_unread():
+            self._obey(slot, owed)
+
+    def _obey(self, slot: Slot, owed: list[tuple[Slot, bool]]) -> None:
         try:
             order = slot.leash.receive(timeout=5).get("op")
         except WireError:
@@ -242,12 +249,9 @@ class Server:
             slot.contained.ask_to_end()
         elif order in ("rest", "wake"):
             slot.contained.rest(order == "rest")
-        elif order == "freeze":
-            slot.contained.freeze()
-            self._answer(slot, {"frozen": True})
-        elif order == "thaw":
-            slot.contained.thaw()
-            self._answer(slot, {"frozen": False})
+        elif order in ("freeze", "thaw"):
+            slot.contained.ask_to_freeze(order == "freeze")
+            owed.append((slot, order == "freeze"))
 
     def _answer(self, slot: Slot, message: dict[str, Any]) -> None:
         # The judge may have let go of this contestant: what was to be killed is dead all the same.

@@ -45,12 +45,16 @@ class Freezable(Protocol):
         """Ids of its processes."""
         ...
 
-    def freeze(self, timeout: float = 5.0) -> None:
-        """Stop it."""
+    def order_freeze(self) -> None:
+        """Have it stopped, without waiting for that."""
         ...
 
-    def thaw(self, timeout: float = 5.0) -> None:
-        """Let it go on."""
+    def wait_frozen(self, timeout: float = 5.0) -> None:
+        """Wait until it is stopped as ordered."""
+        ...
+
+    def thaw(self) -> None:
+        """Let it go on, without waiting for that."""
         ...
 
 
@@ -176,12 +180,15 @@ class Gate:
                 # Asked anew each time: a guest may leave while it is waited for, and nobody comes in meanwhile.
                 self._changed.wait_for(lambda: not any(other.is_busy for other in self._guests if other is not guest))
                 others = [other for other in self._guests if other is not guest]
-            for session in [session for other in others for session in other.sessions if session.ended is None]:
-                if runs_beside(session):
-                    continue
-                frozen.append(session)  # First, so that one which is slow to stop is told to go on all the same.
+            living = [session for other in others for session in other.sessions if session.ended is None]
+            frozen += [session for session in living if not runs_beside(session)]
+            # First all are told, those too that are slow to stop, then all are waited for.
+            for session in frozen:
                 with contextlib.suppress(WireError, Infrastructure):  # It ended just now: its own verdict will see it.
-                    session.freeze()
+                    session.order_freeze()
+            for session in frozen:
+                with contextlib.suppress(WireError, Infrastructure):
+                    session.wait_frozen()
         except BaseException:
             self.close_window(frozen)
             raise

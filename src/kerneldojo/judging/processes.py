@@ -114,8 +114,8 @@ class Session:
 
     def has_ended(self) -> bool:
         """Whether it ended by itself, as far as has been heard."""
-        if self.ended is None and self._leash.has_unread():
-            with contextlib.suppress(WireError):
+        with contextlib.suppress(WireError):
+            while self.ended is None and self._leash.has_unread():
                 self._note(self._leash.receive(1.0))
         return self.ended is not None
 
@@ -154,20 +154,25 @@ class Session:
 
     def freeze(self, timeout: float = 5.0) -> None:
         """Stop it from running until `thaw`; returns when it is stopped, or has ended."""
-        self._order("freeze", timeout)
+        self.order_freeze()
+        self.wait_frozen(timeout)
 
-    def thaw(self, timeout: float = 5.0) -> None:
-        """Let it run again."""
-        self._order("thaw", timeout)
-
-    def _order(self, order: str, timeout: float) -> None:
+    def order_freeze(self) -> None:
+        """Have it stopped without waiting for that: several may be ordered to before any is waited for."""
         self.wait_started()
-        if self.ended is not None:
-            return
-        self._leash.send({"op": order})
-        # The answer to an earlier order may come first, if nobody had the patience to wait for it.
-        while self.ended is None and self._hear(timeout).get("frozen") is not (order == "freeze"):
-            pass
+        if self.ended is None:
+            self._leash.send({"op": "freeze"})
+
+    def wait_frozen(self, timeout: float = 5.0) -> None:
+        """Wait until it is stopped as ordered, or has ended."""
+        while self.ended is None and self._hear(timeout).get("frozen") is not True:
+            pass  # The answer to an earlier order comes first: nobody waits for those to thaw.
+
+    def thaw(self) -> None:
+        """Let it run again, at once or soon: it is not waited for."""
+        self.wait_started()
+        if self.ended is None:
+            self._leash.send({"op": "thaw"})
 
     def kill(self, patience: float = 0.0) -> None:
         """End it and everything that it started; `ended` says how it ended.

@@ -121,15 +121,11 @@ class Contained:
 
     def ask_to_end(self) -> None:
         """The same without waiting: `fileno` becomes readable when nothing is left."""
-        if self._ended is None:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._control.send(b"kill")
+        self._ask(b"kill")
 
     def rest(self, resting: bool) -> None:
         """Say that it waits for work, so that its limits need not be watched closely, or that work begins."""
-        if self._ended is None:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._control.send(b"rest" if resting else b"wake")
+        self._ask(b"rest" if resting else b"wake")
 
     def freeze(self) -> bool:
         """Stop all of its processes; returns when they are. False if it has ended."""
@@ -139,17 +135,33 @@ class Contained:
         """Let them go on. False if it has ended."""
         return self._request(b"thaw") is not None
 
+    def ask_to_freeze(self, frozen: bool) -> None:
+        """Begin to stop all of its processes, or to let them go on: several may be asked before any is waited for."""
+        self._ask(b"freeze" if frozen else b"thaw")
+
+    def wait_frozen(self) -> bool:
+        """Wait until what `ask_to_freeze` asked for holds, once for each time. False if it has ended."""
+        return self._answer() is not None
+
     def memory_bytes(self) -> int:
         """Host memory in use by all of its processes, in bytes; 0 if it has ended."""
         return int(self._request(b"memory") or 0)
 
     def _request(self, what: bytes) -> bytes | None:
+        self._ask(what)
+        return self._answer()
+
+    def _ask(self, what: bytes) -> None:
+        if self._ended is None:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                self._control.send(what)
+
+    def _answer(self) -> bytes | None:
         if self._ended is not None:
             return None
         try:
-            self._control.send(what)
             return self._control.recv(64) or None
-        except (BrokenPipeError, ConnectionResetError):
+        except ConnectionResetError:
             return None
 
     def _receive(self, kind: str) -> dict[str, Any]:
