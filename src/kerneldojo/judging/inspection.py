@@ -75,9 +75,8 @@ class Inspection:
     def _keep(self, mine: Timed, theirs: Timed, sample: Sample, call: int) -> None:
         if theirs.state != pages.OK or not theirs.in_bounds:
             return
-        known = set(sample.outputs())
         for number in range(len(sample.layouts)):
-            if (call, number) not in known:
+            if not sample.has(call, number):
                 continue
             indices, values = sample.values(call, number)
             right = self._stopwatch.output(self._sides["reference"], theirs, call, number).reshape(-1)
@@ -90,9 +89,8 @@ class Inspection:
             inputs=[tensor.clone() for tensor in self._inputs.tensors(call)],
             outputs=[self._stopwatch.output(side, mine, call, number) for number in range(len(side.layouts))],
         )
-        known = set(sample.outputs())
         for number in range(len(side.layouts)):
-            if (call, number) in known:
+            if sample.has(call, number):
                 witness.sampled.append((number, *sample.values(call, number)))
         self.witnesses.append(witness)
 

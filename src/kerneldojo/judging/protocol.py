@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-VERSION = "3"
+VERSION = "4"
 """Raised whenever a change could move a verdict or a figure."""
 
 

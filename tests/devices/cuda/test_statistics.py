@@ -48,6 +48,43 @@ def test_repeated_fits_of_noise_as_measured_on_an_h200_agree_within_two_percent(
     assert statistics.spread(slopes) < 0.02
 
 
+def told(seed: int, *, hidden: float = 0.0, noise: float = 12.0, spread: float = 3.0) -> list[Window]:
+    """Windows of calls of 36 us, a share of which goes on after "done": at most 16 calls, as few windows as may be."""
+    chance = random.Random(seed)
+    lengths = statistics.plan_lengths(16, 12, [chance.random() for _ in range(24)])
+    dones = [25.0 + n * 36.0 * (1 - hidden) + chance.gauss(0, spread) for n in lengths]
+    return [
+        Window(n, done + n * 36.0 * hidden + 240.0 + chance.gauss(0, noise), done_us=done)
+        for n, done in zip(lengths, dones, strict=True)
+    ]
+
+
+def test_what_a_side_says_is_sharper_where_the_clock_bears_it_out() -> None:
+    fits = [statistics.fit(told(seed)) for seed in range(40)]
+    assert sum(fit.is_told for fit in fits) >= 36
+    assert statistics.spread([fit.per_call_us for fit in fits if fit.is_told]) < 0.02
+    by_clock = [statistics.fit([Window(w.length, w.wall_us) for w in told(seed)]) for seed in range(40)]
+    assert not any(fit.is_told for fit in by_clock)
+    assert statistics.spread([fit.per_call_us for fit in by_clock]) > 0.05
+
+
+@pytest.mark.parametrize("hidden", [0.15, 0.5, 1.0])
+def test_who_says_done_before_it_is_is_charged_by_the_clock(hidden: float) -> None:
+    fits = [statistics.fit(told(seed, hidden=hidden)) for seed in range(40)]
+    assert sum(fit.is_told for fit in fits) <= 1
+    assert all(fit.per_call_us > 36.0 * 0.9 for fit in fits)
+
+
+def test_nobody_hides_more_than_the_doubt_by_making_the_clock_unsure() -> None:
+    """Whoever defers work at random makes the judge's slope unsure; then nothing is believed."""
+    for hidden in (0.03, 0.08, 0.2):
+        for noise in (5.0, 40.0, 150.0):
+            for seed in range(20):
+                fit = statistics.fit(told(seed, hidden=hidden, noise=noise))
+                if fit.is_told:
+                    assert fit.per_call_us > 36.0 * (1 - 2 * statistics.MOST_DOUBT - statistics.BIAS - 0.02)
+
+
 def test_one_length_is_not_enough_for_a_slope() -> None:
     with pytest.raises(ValueError, match="two lengths"):
         statistics.fit([Window(3, 10.0), Window(3, 11.0)])

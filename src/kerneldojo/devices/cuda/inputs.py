@@ -16,10 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from kerneldojo.devices.cuda.memory import SharedRegion, span
 from kerneldojo.problems.distributions import is_structural
+
+Integers = npt.NDArray[np.int64]
 
 ALIGNMENT = 512
 NUM_STAMPS = 4096
@@ -112,14 +115,7 @@ class InputSets:
         places = self._stampable(length)
         if not places:
             return
-        generator = np.random.default_rng(secrets.randbits(128))
-        starts, sizes = (np.array(column, dtype=np.int64) for column in zip(*places, strict=True))
-        each = max(1, NUM_STAMPS // len(places))
-        # From one half to the other, and no place twice, so that the exchange is one.
-        halves = (sizes // 2)[:, None]
-        one = np.unique(starts[:, None] + generator.integers(0, halves, (len(places), each)))
-        owner = np.searchsorted(np.sort(starts), one, side="right") - 1
-        two = one + (sizes // 2)[np.argsort(starts)][owner]
+        one, two = draw_exchange(places)
         both = torch.from_numpy(np.stack([np.concatenate([one, two]), np.concatenate([two, one])])).to(
             self._words.device
         )
@@ -144,6 +140,27 @@ class InputSets:
             target[:distance].copy_(values[-distance:], non_blocking=True)
         else:
             target.copy_(values, non_blocking=True)
+
+
+def draw_exchange(places: Sequence[tuple[int, int]]) -> tuple[Integers, Integers]:
+    """Pairs of words to exchange, secretly drawn; no word is in two of them, so that it is an exchange.
+
+    Args:
+        places: first word and number of words, at least 2, of ranges that do not overlap.
+
+    Returns:
+        words of first halves, and their partners in the second halves of the same ranges; equal lengths. Each half is
+        cut into equal strips, and one word of each strip is drawn.
+    """
+    generator = np.random.default_rng(secrets.randbits(128))
+    starts, sizes = (np.array(column, dtype=np.int64) for column in zip(*places, strict=True))
+    halves = sizes // 2
+    counts = np.minimum(max(1, NUM_STAMPS // len(places)), halves)
+    owner = np.repeat(np.arange(len(places)), counts)
+    strip = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    width = (halves // counts)[owner]
+    one = starts[owner] + strip * width + generator.integers(0, width)
+    return one, one + halves[owner]
 
 
 def _storage(tensor: torch.Tensor) -> torch.Tensor:

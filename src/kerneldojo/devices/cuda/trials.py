@@ -188,7 +188,8 @@ class _Round:
         if counted:
             low, high = (share * float(np.median(primes)) for share in USUAL_PRIME)
             alone = result.prepare_us < SLOW_FLUSH * float(np.median(self._flushes))
-            series.windows.append(Window(result.length, result.wall_us, alone and low <= result.prime_us <= high))
+            is_undisturbed = alone and low <= result.prime_us <= high
+            series.windows.append(Window(result.length, result.wall_us, is_undisturbed, result.done_us))
 
     def is_enough(self, effort: Effort) -> bool:
         """Whether every side's slope is known well enough; asked now and then, for it takes as long as a round.

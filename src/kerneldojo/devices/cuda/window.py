@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,9 +67,9 @@ class Sample:
         indices = logical_indices(positions.reshape(-1), layout)
         return torch.from_numpy(indices).to(values.device), values
 
-    def outputs(self) -> Iterator[tuple[int, int]]:
-        """Every (call, tensor) of which something was read."""
-        yield from sorted({(int(c), int(t)) for c, t in zip(self.plan.calls, self.plan.tensors, strict=True)})
+    def has(self, call: int, tensor: int) -> bool:
+        """Whether something was read of one output."""
+        return bool(((self.plan.calls == call) & (self.plan.tensors == tensor)).any())
 
 
 @dataclass(frozen=True)
