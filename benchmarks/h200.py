@@ -28,19 +28,23 @@ it was, as far as it consists of verdicts (`OUT/SECTION.jsonl` keeps each).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, as_completed
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 HERE = Path(__file__).parent
@@ -227,7 +231,7 @@ def suite(run: Run, section: str, kind: str, repeats: int) -> Found:
     by_file = {entry.file: entry for entry in ENTRIES["attack"]}
     path = run.out / f"{section}.jsonl"
     rows = {row["id"]: row for row in map(json.loads, path.read_text().splitlines())} if path.exists() else {}
-    until = time.monotonic() + run.seconds - 30
+    until = time.monotonic() + run.seconds - 15
     pool = open_pool(replace(run, device=at), run.at_once)
     honest = next(entry for entry in ENTRIES["honest"] if entry.name == "swish")
     num_wanted = run.some(len(entries), 3) * repeats * (2 if kind == "fault" else 1)  # Each fault, and who comes next.
@@ -247,7 +251,11 @@ def suite(run: Run, section: str, kind: str, repeats: int) -> Found:
             )
         )
 
+    noting = threading.Lock()
+
     def note(identity: str, entry: Any, evaluation: Any) -> None:
+        if time.monotonic() > until:  # The pool is being stopped: this may be no verdict.
+            return
         try:
             test_suite.assert_verdict(entry, evaluation, at)
             wrong = ""
@@ -256,36 +264,71 @@ def suite(run: Run, section: str, kind: str, repeats: int) -> Found:
         told = evaluation.model_dump(
             mode="json", include={"status", "message", "speedup", "coverage", "kernel_ms", "stage_seconds", "notes"}
         )
-        rows[identity] = {"id": identity, "wrong": wrong, **told, "exploits": [one.name for one in evaluation.exploits]}
-        with path.open("a") as file:
-            file.write(json.dumps(rows[identity]) + "\n")
+        row = {"id": identity, "wrong": wrong, **told, "exploits": [one.name for one in evaluation.exploits]}
+        with noting, path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+            rows[identity] = row
 
-    try:
-        waiting: dict[Future[Any], tuple[str, Any]] = {}
-        for number in range(repeats):
-            for entry in entries[: run.some(len(entries), 3)]:
-                identity = f"{entry.name}#{number}"
-                if identity in rows and (kind != "fault" or f"{identity} next" in rows):
-                    continue
-                if entry.after is not None:  # What it builds upon comes first.
-                    submit(by_file[entry.after]).result()
-                waiting[submit(entry)] = (identity, entry)
-        for future in as_completed(waiting, timeout=max(1.0, until - time.monotonic())):
-            identity, entry = waiting[future]
-            note(identity, entry, future.result())
-            if kind == "fault":
-                note(f"{identity} next", honest, submit(honest).result())
-    except TimeoutError:
-        print("out of time", flush=True)
-    finally:
+    def judge_one(identity: str, entry: Any) -> None:
+        if entry.after is not None:  # What it builds upon comes first.
+            submit(by_file[entry.after]).result()
+        note(identity, entry, submit(entry).result())
+        if kind == "fault":
+            note(f"{identity} next", honest, submit(honest).result())
+
+    todo = [
+        (identity, entry)
+        for number in range(repeats)
+        for entry in entries[: run.some(len(entries), 3)]
+        if (identity := f"{entry.name}#{number}") not in rows or (kind == "fault" and f"{identity} next" not in rows)
+    ]
+    if side_by_side(judge_one, todo, run.at_once, until):
         pool.close(drain=False)
-    left_behind()
+        left_behind()
+    else:
+        print("out of time", flush=True)  # The pool ends with this process: what runs in it is not waited for.
     wrong = [f"{row['id']}: {row['status']}: {row['wrong']}" for row in rows.values() if row["wrong"]]
     statuses = [row["status"] for row in rows.values()]
     found = {"judged": len(rows), "wanted": num_wanted, "statuses": {one: statuses.count(one) for one in set(statuses)}}
     if len(rows) < num_wanted:
         raise Unfinished(found, wrong)
     return found, wrong
+
+
+def side_by_side(work: Callable[..., None], todo: Sequence[tuple[Any, ...]], at_once: int, until: float) -> bool:
+    """Call `work` with the arguments of each of `todo`, some at once; False if they are not done in time.
+
+    Raises:
+        whatever `work` raised first.
+    """
+    left = deque(todo)
+
+    def take() -> tuple[Any, ...] | None:
+        with contextlib.suppress(IndexError):
+            return left.popleft()
+        return None
+
+    ended: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def lane() -> None:
+        try:
+            while (one := take()) is not None:
+                work(*one)
+        except BaseException as error:
+            ended.put(error)
+        else:
+            ended.put(None)
+
+    for _ in range(at_once):
+        threading.Thread(target=lane, daemon=True).start()  # Not waited for when the time is over.
+    for _ in range(at_once):
+        try:
+            error = ended.get(timeout=max(0.1, until - time.monotonic()))
+        except Empty:
+            return False
+        if error is not None:
+            raise error
+    return True
 
 
 class Unfinished(Exception):
