@@ -6,6 +6,7 @@ needs the device itself (the windows' clock, CUPTI) is replaced by something tha
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -13,6 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ import pytest
 from kerneldojo import Candidate, Problem
 from kerneldojo.contestant.arena import HostArena
 from kerneldojo.contestant.sandbox import processes
-from kerneldojo.judging import cuda, runners
+from kerneldojo.judging import cuda, runners, timing
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.gpu import Bench
@@ -111,12 +113,18 @@ class Windows:
         self.num, self.num_ticking, self.num_moved = 0, 0, 0
         self.everybody: list[Session] = []
 
-    def prepare(self, match: Any, *_: Any) -> Any:
+    def draw(self, match: Any) -> list[Any]:
         match.prepare("timed")
+        return [match.reference.draw("get_inputs", 1)]
+
+    def prepare(self, match: Any, *_: Any) -> Any:
         return match
 
-    def add_twin(self, *_: Any) -> None:
-        """Nothing: there is no clock."""
+    post_twin = staticmethod(timing.post_twin)
+
+    def add_twin(self, _: Any, twin: Any) -> None:
+        with contextlib.suppress(Ruling):  # One that ticks in its twin, too, does so for ever.
+            twin.collect_call(5.0)
 
     def run(self, bench: Any, match: Any, *_: Any) -> None:
         self.num += 1
@@ -225,6 +233,36 @@ def test_a_verdict_opens_what_it_needs_when_it_needs_it(
     assert [session.ended is None for session in asked] == [True, False, False]
     assert idle(bench)[0].hosted.session is runner
     assert set(findings.stage_seconds) >= {"start", "build", "contexts", "correctness", "timing", "cause", "end"}
+
+
+LATER_WRONG = HONEST.replace("return y", "self.calls = getattr(self, 'calls', 0) + 1; return y + (self.calls > 1)")
+"""Right in the first call of an instance only."""
+
+
+def test_the_twin_is_on_its_way_while_the_rounds_are_played(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[tuple[Session, str]] = []
+    post = Session.post
+
+    def noted(session: Session, operation: str, **fields: Any) -> None:
+        order.append((session, operation))
+        post(session, operation, **fields)
+
+    monkeypatch.setattr(Session, "post", noted)
+    passed(judge(bench, HONEST, tmp_path))
+    _, contestant, twin = asked
+    calls = [number for number, asked_for in enumerate(order) if asked_for == (contestant, "call")]
+    opened = order.index((twin, "open"))
+    assert calls[0] < opened < calls[-1], "after a round was passed, before the last one"
+
+
+def test_a_twin_on_its_way_ends_with_a_candidate_that_is_wrong_later(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path
+) -> None:
+    settings = replace(protocol("quick"), num_rounds=2, num_repeats=2)
+    assert refused(judge(bench, LATER_WRONG, tmp_path, settings)).status is Status.INCORRECT
+    assert [session.ended is None for session in asked] == [True, False, False]
 
 
 def test_a_runner_serves_the_next_candidate_and_waits_frozen(

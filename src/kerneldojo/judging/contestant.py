@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,7 +102,7 @@ class Contestant:
 
     def collect_open(self, timeout: float) -> None:
         """Wait until the context is there; raises `HostedEnd`."""
-        self.hosted.session.collect(min(timeout, self.hosted.remaining))
+        self.hosted.collect(timeout)
 
     def load(self, timeout: float) -> None:
         """Import the source."""
@@ -124,7 +126,7 @@ class Contestant:
 
     def _collect(self, timeout: float) -> dict[str, Any]:
         try:
-            return self.hosted.session.collect(min(timeout, self.hosted.remaining))
+            return self.hosted.collect(timeout)
         except HostedEnd as end:
             raise of_candidate(end, "import", self._candidate.source) from None
 
@@ -161,12 +163,23 @@ class Contestant:
         """Its parameters and buffers as they are now."""
         return self._take_named(self.ask("state", "state", instance=instance).get("state"), "state")
 
-    def call(self, instance: str, arguments: tree.Node, seed: int, **options: Any) -> Answer:
+    def call(
+        self, instance: str, arguments: tree.Node, seed: int, *, timeout: float | None = None, **options: Any
+    ) -> Answer:
         """Call an instance; `hold="name"` keeps the result alive for `recall`, `silenced=True` stops own kernels."""
-        timeout: float | None = options.pop("timeout", None)
-        stage = "forward"
-        answer = self.ask("call", stage, timeout=timeout, instance=instance, arguments=arguments, seed=seed, **options)
-        return self._read(answer, stage)
+        self.post_call(instance, arguments, seed, **options)
+        return self.collect_call(timeout)
+
+    def post_call(self, instance: str, arguments: tree.Node, seed: int, **options: Any) -> None:
+        """Begin what `call` does; its answer must be fetched with `collect_call` before anything else is asked."""
+        with self._blamed("forward"):
+            self.hosted.post("call", instance=instance, arguments=arguments, seed=seed, **options)
+
+    def collect_call(self, timeout: float | None = None) -> Answer:
+        """Wait for what `post_call` began."""
+        with self._blamed("forward"):
+            answer = self.hosted.collect(timeout)
+        return self._read(answer, "forward")
 
     def recall(self, name: str) -> Answer:
         """Read a held result again."""
@@ -174,8 +187,13 @@ class Contestant:
 
     def ask(self, operation: str, stage: str, *, timeout: float | None = None, **fields: Any) -> dict[str, Any]:
         """Send a command; what ends it is a ruling."""
-        try:
+        with self._blamed(stage):
             return self.hosted.ask(operation, timeout=timeout, **fields)
+
+    @contextmanager
+    def _blamed(self, stage: str) -> Generator[None]:
+        try:
+            yield
         except HostedEnd as end:
             if isinstance(end, Failed):
                 self.failed_specializations = _dicts(end.specializations)

@@ -6,7 +6,7 @@ cause the answer, and how much of the time they can account for at most.
 
 What a GPU has least of is contexts, so each is made as late as it can be. A source that does not import costs none. The
 runner is one that has served other candidates, if there is one. The twin is locked in early and opens its device only
-when the rounds are passed, while timing is prepared; a candidate that brought no kernel of its own needs none.
+once a round is passed (`judging.twin`); a candidate that brought no kernel of its own needs none.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ from kerneldojo.judging.gate import Guest
 from kerneldojo.judging.gpu import Bench
 from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.ruling import Ruling, of_candidate
+from kerneldojo.judging.twin import OPEN_SECONDS, Twin
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.languages import Language
 from kerneldojo.schema import Status
-
-OPEN_SECONDS = 60.0
-"""For making one context, while others make theirs."""
 
 
 def judge_on_cuda(bench: Bench, auditor: Auditor, language: Language, findings: Findings) -> None:
@@ -77,7 +75,7 @@ class _Verdict:
                 contestant.wait_ready(protocol.load_timeout)
             with findings.stage("build"):
                 contestant.post_load()
-                early = self._twin(parties, inputs) if self._is_slow_to_build else None
+                early = self._silent(parties, inputs) if self._is_slow_to_build else None
                 if early is not None:
                     early.wait_ready(self._build_seconds)
                     early.post_load()
@@ -90,12 +88,18 @@ class _Verdict:
                     contestant.post_open()
                     reference.prepare()
                     contestant.collect_open(OPEN_SECONDS)
-            twin = early or self._twin(parties, inputs)  # Locked in meanwhile, and no more than that.
+            twin = Twin(
+                early or self._silent(parties, inputs),  # Locked in meanwhile, and no more than that.
+                self._build_seconds,
+                lambda: self._opening(twin.contestant, inputs),
+                is_loading=early is not None,
+                is_beside_windows=bench.contexts_beside_windows,
+            )
             with findings.stage("audit"):
                 conduct = self.auditor.conduct(findings, reference, bench.shares.heap_bytes)
             match = Match(reference, contestant, conduct)
-            self._play(match)
-            self._measure(match, twin, inputs, is_loading=early is not None)
+            self._play(match, twin)
+            self._measure(match, twin, inputs)
 
     @property
     def _build_seconds(self) -> float:
@@ -123,8 +127,8 @@ class _Verdict:
                     stack.callback(session.close)
                 self.bench.tidy()
 
-    def _twin(self, parties: list[Contestant], inputs: Any) -> Contestant:
-        """The silent twin, on its way to being locked in."""
+    def _silent(self, parties: list[Contestant], inputs: Any) -> Contestant:
+        """The silent twin's process, on its way to being locked in."""
         twin = self.bench.contestant(self.findings.candidate, self.findings.protocol, self.guest, inputs, silent=True)
         parties.append(twin)
         return twin
@@ -145,7 +149,7 @@ class _Verdict:
                 raise Infrastructure(f"{self.bench.device} makes no context: {end}") from None
             raise of_candidate(end, "import", self.findings.candidate.source) from None
 
-    def _play(self, match: Match) -> None:
+    def _play(self, match: Match, twin: Twin) -> None:
         findings, protocol = self.findings, self.findings.protocol
         repeats = set(random.SystemRandom().sample(range(protocol.num_rounds), protocol.num_repeats))
         try:
@@ -155,6 +159,8 @@ class _Verdict:
                     alone = number == 0 and "autotune" in findings.candidate.source
                     with self.guest.window() if alone else contextlib.nullcontext():
                         match.play_round(number, repeat=number in repeats)
+                    if match.seen.ran_own_kernel:
+                        twin.advance()
                 for distribution in match.conduct.probing:
                     match.probe(distribution)
         finally:
@@ -162,17 +168,16 @@ class _Verdict:
             findings.precision_class = match.seen.precision_class
         findings.outputs_matched = True
 
-    def _measure(self, match: Match, twin: Contestant, inputs: Any, *, is_loading: bool) -> None:
+    def _measure(self, match: Match, twin: Twin, inputs: Any) -> None:
         findings, bench = self.findings, self.bench
         has_own = match.seen.ran_own_kernel
         with findings.stage("prepare"):
-            # Making a context is mostly the driver's work: the others are made ready meanwhile.
-            if has_own:
-                self._post_twin(twin, is_loading=is_loading)
-            series = timing.prepare(match, inputs, findings)
-            is_well = has_own and self._collect_twin(twin, inputs, is_loading=is_loading)
-            if is_well:
-                timing.add_twin(series, match, twin)
+            drawn = timing.draw(match)
+            is_well = has_own and twin.arrive()
+            is_called = is_well and timing.post_twin(match, twin.contestant, drawn)
+            series = timing.prepare(match, drawn, inputs, findings)  # While the twin compiles.
+            if is_called:
+                timing.add_twin(series, twin.contestant)
         rows: profile.Rows = []
         broken: list[Ruling] = []
 
@@ -195,41 +200,5 @@ class _Verdict:
         with findings.stage("cause"):
             if not has_own or (findings.kernels and not any(kernel.own for kernel in findings.kernels)):
                 raise no_own_kernel("the calls that were looked at")
-            if is_well and twin.hosted.session.ended is None:
-                check_cause(Match(match.reference, twin, match.conduct), findings.protocol.cause_timeout)
-
-    def _post_twin(self, twin: Contestant, *, is_loading: bool) -> None:
-        """Have the twin begin to make its context; nothing of the candidate's has run in it unless it was built."""
-        if is_loading:
-            return
-        twin.wait_ready(self._build_seconds)
-        twin.hosted.session.runs_beside_windows = self.bench.contexts_beside_windows
-        with _ours("the silent twin"):
-            twin.post_open()
-
-    def _collect_twin(self, twin: Contestant, inputs: Any, *, is_loading: bool) -> bool:
-        """Whether the twin got as far as having loaded; one that breaks without its kernels depends on them."""
-        if not is_loading:
-            with _ours("the silent twin"):
-                twin.collect_open(OPEN_SECONDS)
-            twin.hosted.session.runs_beside_windows = False
-        try:
-            if not is_loading:
-                twin.post_load()
-            twin.collect_load(self._build_seconds)
-            if is_loading:
-                with self._opening(twin, inputs):
-                    twin.post_open()
-                    twin.collect_open(OPEN_SECONDS)
-        except (Ruling, HostedEnd):
-            return False
-        return True
-
-
-@contextlib.contextmanager
-def _ours(who: str) -> Generator[None]:
-    """Nothing of the candidate's has run in it: whatever ends it is a fault of ours."""
-    try:
-        yield
-    except HostedEnd as end:
-        raise Infrastructure(f"{who} could not open its device: {end}") from None
+            if is_well and twin.contestant.hosted.session.ended is None:
+                check_cause(Match(match.reference, twin.contestant, match.conduct), findings.protocol.cause_timeout)

@@ -84,6 +84,10 @@ class Hosted:
     def ask(self, operation: str, *, timeout: float | None = None, **fields: Any) -> dict[str, Any]:
         """Send a command within what is left of the budget."""
         self.post(operation, **fields)
+        return self.collect(timeout)
+
+    def collect(self, timeout: float | None = None) -> dict[str, Any]:
+        """Wait for the answer to the last command within what is left of the budget."""
         return self.session.collect(self.remaining if timeout is None else min(timeout, self.remaining))
 
     def post(self, operation: str, **fields: Any) -> None:

@@ -112,6 +112,10 @@ class Session:
         log.info("a hosted process ended: %s", {**(self.ended or {}), "measures": "..."})
         return Died(self.ended or {})
 
+    def has_answered(self) -> bool:
+        """Whether the answer to the last command is there, or will never be: `collect` would not wait."""
+        return self.ended is not None or self._door.has_frame(0.0)
+
     def has_ended(self) -> bool:
         """Whether it ended by itself, as far as has been heard."""
         with contextlib.suppress(WireError):

@@ -35,6 +35,8 @@ from kerneldojo.schema import Roofline, Status, Timing, content_hash
 NUM_BASES = 4
 """Sets of inputs that are drawn from the problem; timed calls get these, moved about."""
 MAX_SETS = 128
+TWIN_SECONDS = 20.0
+"""For the twin's first call; one that hangs without its kernels depends on them."""
 
 
 @dataclass
@@ -58,11 +60,22 @@ class Prepared:
     """What was kept of its outputs."""
 
 
-def prepare(match: Match, region: SharedRegion, findings: Findings) -> Prepared:
-    """Construct both sides, and lay their inputs out.
+def draw(match: Match) -> list[Any]:
+    """Construct both sides, after the rounds, and draw the sets of inputs that all others are made from.
+
+    Raises:
+        Ruling: the candidate does not get so far.
+    """
+    match.prepare("timed")
+    return [match.reference.draw("get_inputs", secret_seed()) for _ in range(NUM_BASES)]
+
+
+def prepare(match: Match, drawn: list[Any], region: SharedRegion, findings: Findings) -> Prepared:
+    """Lay the inputs out, and call both sides once.
 
     Args:
-        match: reference and contestant, after the rounds.
+        match: reference and contestant.
+        drawn: as `draw` returned it.
         region: memory for the inputs, mapped by all of them.
         findings: where the argument trees go, for the profile.
 
@@ -70,8 +83,6 @@ def prepare(match: Match, region: SharedRegion, findings: Findings) -> Prepared:
         Ruling: the candidate does not get so far.
     """
     reference, contestant = match.reference, match.contestant
-    match.prepare("timed")
-    drawn = [reference.draw("get_inputs", secret_seed()) for _ in range(NUM_BASES)]
     bases = [tree.tensors(values) for values in drawn]
     layouts = [Layout.of(tensor) for tensor in bases[0]]
     count = max(1, num_sets(layouts, region.size, MAX_SETS))
@@ -93,11 +104,25 @@ def prepare(match: Match, region: SharedRegion, findings: Findings) -> Prepared:
     )
 
 
-def add_twin(prepared: Prepared, match: Match, twin: Contestant) -> None:
-    """Time the silent twin too, if it survives a call without its kernels."""
-    if _prepare_twin(match, twin, prepared.values):
-        prepared.hosted["twin"] = twin.hosted
-        prepared.sets["twin"] = nodes(twin.hosted, prepared.values, prepared.inputs)
+def post_twin(match: Match, twin: Contestant, drawn: list[Any]) -> bool:
+    """Give the silent twin an instance and begin a call of it, which compiles; whether it gets so far."""
+    assert match.birth is not None
+    try:
+        Match(match.reference, twin, match.conduct).construct("timed", match.birth)
+        twin.post_call("timed", twin.hosted.give(drawn[0]), secret_seed(), silenced=True)
+    except Ruling:
+        return False
+    return True
+
+
+def add_twin(prepared: Prepared, twin: Contestant) -> None:
+    """Time the silent twin too, if it survives the call without its kernels that `post_twin` began."""
+    try:
+        twin.collect_call(TWIN_SECONDS)
+    except Ruling:
+        return
+    prepared.hosted["twin"] = twin.hosted
+    prepared.sets["twin"] = nodes(twin.hosted, prepared.values, prepared.inputs)
 
 
 def run(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> None:
@@ -151,17 +176,6 @@ def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> 
         _check(match, witness, prepared.values)
     _fill(bench, findings, match, prepared.result)
     _hold_against_limit(bench, findings)
-
-
-def _prepare_twin(match: Match, twin: Contestant, values: Any) -> bool:
-    """Give the twin an instance, and see that it survives a call without its kernels."""
-    try:
-        assert match.birth is not None
-        Match(match.reference, twin, match.conduct).construct("timed", match.birth)
-        twin.call("timed", twin.hosted.give(values), secret_seed(), silenced=True, timeout=20.0)
-    except Ruling:
-        return False
-    return True
 
 
 def _run(bench: Any, sides: dict[str, Side], inputs: InputSets, findings: Findings, inspection: Inspection) -> Trials:
