@@ -20,12 +20,12 @@ from torch import nn
 from kerneldojo.contestant import tree, weights
 from kerneldojo.contestant.arena import Packer
 from kerneldojo.contestant.platform import HostPlatform, Platform, Record
+from kerneldojo.contestant.seeding import seed_everything
 from kerneldojo.problems.footprint import Footprint
 
 
 def draw(module: Any, platform: Platform, packer: Packer, command: dict[str, Any]) -> dict[str, Any]:
     """Place what `get_inputs` or `get_init_inputs` returns under a seed, changed to a distribution if one is named."""
-    from kerneldojo.contestant.runner import seed_everything
     from kerneldojo.problems import distributions
 
     seed_everything(command["seed"])
@@ -40,8 +40,6 @@ def expect(
     instances: dict[str, nn.Module], platform: Platform, packer: Packer, command: dict[str, Any]
 ) -> dict[str, Any]:
     """Run the reference in the variants asked for and place every output, and the buffers that changed."""
-    from kerneldojo.contestant.runner import seed_everything
-
     name = command["instance"]
     for variant in command["variants"]:
         key = f"{name}:{variant}"
@@ -82,7 +80,6 @@ def expect(
 
 def needed_bytes(instances: dict[str, nn.Module], platform: Platform, command: dict[str, Any]) -> dict[str, Any]:
     """Find out on how many bytes of each input tensor the outputs of an instance depend."""
-    from kerneldojo.contestant.runner import seed_everything
     from kerneldojo.problems.influence import needed_bytes
 
     arguments = tree.decode(command["arguments"], platform.input_view)

@@ -14,7 +14,6 @@ import gc
 import importlib.machinery
 import importlib.util
 import os
-import random
 import socket
 import sys
 import time
@@ -29,6 +28,7 @@ from kerneldojo.contestant import tree, weights
 from kerneldojo.contestant.arena import Packer, Slot, is_dense
 from kerneldojo.contestant.failure import Failure, describe
 from kerneldojo.contestant.platform import Platform, Seen, open_platform
+from kerneldojo.contestant.seeding import seed_everything
 from kerneldojo.contestant.wire import Channel, ChannelClosed
 
 IDLE_SECONDS = 3600.0
@@ -295,17 +295,3 @@ def split_init_inputs(arguments: Any) -> tuple[list[Any], dict[str, Any]]:
     if isinstance(arguments, dict):
         return [], dict(arguments)
     return list(arguments), {}
-
-
-def seed_everything(seed: int) -> None:
-    """Seed every generator that a module may draw from.
-
-    `torch.manual_seed` also seeds devices that nobody here has, and notes a stack trace for each, call after call.
-    """
-    import numpy as np
-
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.default_generator.manual_seed(seed)
-    if not torch.cuda._is_in_bad_fork():  # pyright: ignore[reportPrivateUsage]
-        torch.cuda.manual_seed_all(seed)
