@@ -68,7 +68,8 @@ def contents(package: str) -> Contents:
 def restore(born: Contents) -> None:
     """Let modules hold what they held, and nothing else: the package's own functions look each other up there."""
     for module, held in born.items():
-        vars(module).clear()
+        for name in vars(module).keys() - held.keys():
+            del vars(module)[name]
         vars(module).update(held)
 
 
