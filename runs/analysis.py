@@ -297,7 +297,12 @@ def draw(results: Results, found: Sequence[dict[str, Any]], out: Path) -> None:
     primary = [(row["comparison"].name, row["result"]) for row in found if row["primary"]]
     if primary:
         title = "fast@1.2 on the test graphs, sampled: treatment minus control"
-        plots.forest(out / "forest", primary, title=title, unit="percentage points, 95 % interval; dots are seeds")
+        plots.forest(
+            out / "forest",
+            primary,
+            title=title,
+            unit="percentage points, 95 % interval (blue where it leaves 0 out); dots are seeds",
+        )
     for name, wanted in families().items():
         shown = {arm: curve(results, arm, "fast_1.2") for arm in wanted if arm in results.arms}
         shown = {arm: got for arm, got in shown.items() if got is not None}

@@ -73,7 +73,7 @@ def bars(
     path: Path, groups: Mapping[str, Mapping[str, tuple[float, float, float]]], *, title: str, ylabel: str
 ) -> None:
     """Bars side by side: group to name to (value, low, high), as shares."""
-    figure, axes = _new(1.8 + 1.5 * len(groups), 4.0)
+    figure, axes = _new(max(6.4, 3.4 + 1.5 * len(groups)), 4.0)
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
     width = 0.8 / max(1, len(names))
     for number, name in enumerate(names):
@@ -90,7 +90,7 @@ def bars(
     axes.set_ylabel(ylabel)
     axes.set_ylim(bottom=0)
     axes.grid(axis="y", color="#e5e7eb", lw=0.7)
-    axes.legend(frameon=False, fontsize=9)
+    axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))  # beside the bars, not on them
     _save(figure, axes, path, title)
 
 
@@ -114,6 +114,6 @@ def _save(figure: Any, axes: Any, path: Path, title: str) -> None:
         axes.spines[side].set_visible(False)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path.with_suffix(".png"), dpi=DPI)
-    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+    figure.savefig(path.with_suffix(".png"), dpi=DPI, bbox_inches="tight")
+    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None}, bbox_inches="tight")
     pyplot.close(figure)

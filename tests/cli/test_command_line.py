@@ -6,9 +6,15 @@ from pathlib import Path
 
 import pytest
 from dojo import EXAMPLES, dojo
+from typer.core import TyperGroup
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from kerneldojo.cli import commands
 
 REFERENCE = EXAMPLES / "reference.py"
 HONEST = EXAMPLES / "honest.py"
+RECIPE = EXAMPLES.parent / "recipes" / "laptop-sft.toml"
 
 
 def test_help_needs_neither_torch_nor_triton() -> None:
@@ -21,6 +27,20 @@ def test_help_needs_neither_torch_nor_triton() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     for command in ("judge", "problems", "doctor", "demo"):
         assert command in done.stdout
+
+
+def test_the_help_of_every_command_says_all_that_its_options_say() -> None:
+    command = get_command(commands)
+    assert isinstance(command, TyperGroup)
+    leaves = [(name,) for name, one in command.commands.items() if not isinstance(one, TyperGroup)]
+    leaves += [(name, leaf) for name, group in command.commands.items() for leaf in getattr(group, "commands", ())]
+    assert ("problems", "list") in leaves
+    shown = {leaf: CliRunner().invoke(commands, [*leaf, "--help"], terminal_width=200) for leaf in leaves}
+    assert all(one.exit_code == 0 for one in shown.values())
+    text = {leaf: " ".join(one.output.replace("│", " ").split()) for leaf, one in shown.items()}
+    assert "katas[:LEVEL[/NAME]]" in text["problems", "list"]
+    assert "openai:MODEL[@URL], hf:PATH, vllm:URL[#MODEL]" in text[("bench",)]
+    assert "suites, [play], [play.reward]" in text[("serve",)]
 
 
 @pytest.mark.parametrize(
@@ -43,6 +63,10 @@ def test_help_needs_neither_torch_nor_triton() -> None:
         ("problems", "show", "no_such_problem"),
         ("problems", "audit", "no_such_file.py"),
         ("demo", "--samples", "no_such_folder"),
+        ("optimize", REFERENCE, "--out", "no_such_folder/kernel.py"),
+        ("train", "sft", RECIPE, "--set", "device=tpu"),
+        ("train", "sft", RECIPE, "--set", "device=cuda:99"),
+        ("train", "sft", RECIPE, "--set", "model.path=/no/such/folder"),
     ],
     ids=lambda arguments: " ".join(str(getattr(argument, "name", argument)) for argument in arguments),
 )

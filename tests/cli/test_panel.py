@@ -89,6 +89,8 @@ def test_an_exploit_shows_its_evidence_and_what_a_naive_evaluator_would_have_pai
         "A naive evaluator would have called it correct and credited it with 361×; here that counts for nothing."
         in text
     )
+    timed = measured().model_copy(update={"message": "correct in every round; 2.00x the speed of the reference"})
+    assert drawn(timed) == drawn(measured())
     repeated = exploit().model_copy(update={"message": f"exploit: {exploit().exploits[0].evidence}"})
     assert words(drawn(repeated)) == text
     assert outcome(exploit()) == "The answer is right without its own kernels."

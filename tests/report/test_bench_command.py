@@ -59,6 +59,7 @@ def test_a_benchmark_from_the_command_to_the_page(tmp_path: Path) -> None:
         (["compare", "nowhere", "nowhere"], "no run folder"),
         (["bench", "--suite", "nothing", "--policy", "teacher", "--out", "x"], "unknown suite"),
         (["bench", "--suite", "katas:1", "--subset", "5-1", "--policy", "teacher", "--out", "x"], "--subset"),
+        (["bench", "--suite", "katas:1", "--strategy", "zigzag", "--policy", "teacher", "--out", "x"], "zigzag"),
     ],
 )
 def test_a_mistake_is_one_line(arguments: list[str], words: str) -> None:
@@ -85,8 +86,9 @@ def test_subsets_and_ids() -> None:
             select(katas, subset, ids)
 
 
-def test_panels_show_what_was_measured() -> None:
-    console = Console(record=True, width=100, file=StringIO())
+@pytest.mark.parametrize("width", [80, 120])
+def test_panels_show_what_was_measured(width: int) -> None:
+    console = Console(record=True, width=width, file=StringIO())
     episodes = [*run(5, 2, 2), episode("masked", 0, ["failed"])]
     console.print(bench_panel(measure(episodes, MetricsConfig(num_draws=200)), title="[red]a\x1b[2Jrun"))
     paired = compare(run(5, 2, 2), run(5, 2, 2, boost=2.0), config=MetricsConfig(num_draws=200))
@@ -94,3 +96,4 @@ def test_panels_show_what_was_measured() -> None:
     text = console.export_text()
     for words in ("[red]a\\x1b[2Jrun", "policy failed (masked)", "modelled", "A better on 0, B on", "best@2"):
         assert words in text, words
+    assert "…" not in text  # nothing is cut

@@ -64,7 +64,7 @@ def test_the_report_draws_its_table_its_curves_and_one_episode(tmp_path: Path) -
     assert dom.count("<svg") == 4
     assert "fast at 1.2×" in text
     assert "katas/1/kata, sample 0" in text
-    assert "2.5× as fast" in text
+    assert "2.50× as fast" in text
     assert "● scale_rows" in text
     assert "Feedback that it reads next" in text
     assert "Use larger blocks" in text

@@ -87,7 +87,7 @@ def test_what_is_submitted_after_it_was_opened_appears_by_itself(tmp_path: Path,
         s.executor.finish(PASSED)
         tab.until(f"{ROWS} === 1")
         row = tab.text(".latest tbody tr")
-        for words in ("passed", "slow_one", "2.5×", "over torch.compile", "90 %", "50 %", "cuda:0", "ago"):
+        for words in ("passed", "slow_one", "2.50×", "over torch.compile", "90 %", "50 %", "cuda:0", "ago"):
             assert words in row
         # The minute may have turned since.
         tab.until("/at most 1, this minute [01]$/.test(document.querySelector('.spark').getAttribute('aria-label'))")
@@ -149,8 +149,8 @@ def test_one_evaluation_has_an_address_and_shows_everything(tmp_path: Path, brow
         tab.until("document.querySelector('#kernels')")
         text = tab.text("main")
         for words in (
-            "softmax_rows", "passed", "2.5×", "the speed of torch.compile", "200 µs", "500 µs", "● row_kernel",
-            "○ library_fill", "20 µs, 2 launches", "190 µs to 210 µs", "of the roofline", "50 %", "standard 7",
+            "softmax_rows", "passed", "2.50×", "the speed of torch.compile", "200 µs", "500 µs", "● row_kernel",
+            "○ library_fill", "20.0 µs, 2 launches", "190 µs to 210 µs", "of the roofline", "50 %", "standard 7",
             "build", "800 ms",
         ):  # fmt: skip
             assert words in text
@@ -162,7 +162,7 @@ def test_one_evaluation_has_an_address_and_shows_everything(tmp_path: Path, brow
         tab.open(f"{s.url}/#/tasks/cheat")
         tab.until("document.querySelector('.evidence')")
         assert "Its own kernels do not cause the answer." in tab.text(".evidence")
-        assert "would have credited it with 8×" in tab.text("main")
+        assert "would have credited it with 8.00×" in tab.text("main")
         tab.open(f"{s.url}/#/tasks/running")
         tab.until("document.querySelector('h1').innerText.includes('no such task')")
         assert [said for said in tab.said if "404" not in said] == []

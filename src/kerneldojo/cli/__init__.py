@@ -24,9 +24,11 @@ from __future__ import annotations
 import sys
 import traceback
 from importlib.metadata import version
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
+from rich.markup import escape
+from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from kerneldojo.cli import (
     bench,
@@ -45,7 +47,7 @@ from kerneldojo.cli import (
 )
 from kerneldojo.cli.arguments import BadUsage
 from kerneldojo.cli.streams import say
-from kerneldojo.cli.text import one_line
+from kerneldojo.cli.text import one_line, unwrapped
 
 __all__ = ["app", "commands"]
 
@@ -71,6 +73,29 @@ commands.command("optimize")(optimize.optimize_command)
 commands.command("compare")(compare.compare_command)
 commands.command("report")(report.report_command)
 commands.add_typer(train.commands, name="train")
+
+
+class _Command(TyperCommand):
+    """A command whose help is plain words, in which `katas[:LEVEL[/NAME]]` is no markup."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.help = escape(unwrapped(self.help or ""))
+        for parameter in self.params:
+            if isinstance(parameter, (TyperArgument, TyperOption)):
+                parameter.help = escape(parameter.help or "")
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it; Ctrl-C, of which the parser would say nothing, is told."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Abort from None
+
+
+for _group in (commands, problems.commands, train.commands):
+    for _information in _group.registered_commands:
+        _information.cls = _Command
 
 
 def _print_version(wanted: bool) -> None:
@@ -102,7 +127,8 @@ def app() -> None:
         say("interrupted")
         sys.exit(130)
     except UsageError as error:
-        say(f"{one_line(error.format_message())} (see `dojo --help`)")
+        command = error.ctx.command_path if error.ctx is not None else "dojo"
+        say(f"{one_line(error.format_message())} (see `{command} --help`)")
         sys.exit(2)
     except Exception as error:
         traceback.print_exc(file=sys.stderr)

@@ -45,7 +45,8 @@ def device_name(value: str) -> str:
         typer.BadParameter: if it has not.
     """
     if not DEVICE.fullmatch(value):
-        raise typer.BadParameter(f"{value!r} is none of auto, cpu, cuda:N, model:GPU (for example model:h100)")
+        words = f"{value!r} is none of auto, cpu, cuda:N, model:GPU (for example model:h100)"
+        raise typer.BadParameter(words, param_hint="'--device'")
     return value
 
 

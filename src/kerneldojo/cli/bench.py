@@ -14,11 +14,12 @@ from kerneldojo.cli.report import show
 from kerneldojo.cli.searching import search_all
 from kerneldojo.cli.selecting import select
 from kerneldojo.cli.streams import own_standard_output, say
+from kerneldojo.cli.text import counted, one_line
 from kerneldojo.devices import problem_size
 
 if TYPE_CHECKING:
     from kerneldojo.episodes import ContextConfig, PlayConfig
-    from kerneldojo.schema import Problem
+    from kerneldojo.schema import Episode, Problem
 
 
 def bench_command(
@@ -82,7 +83,11 @@ def bench_command(
     from kerneldojo.policies import open_policy
     from kerneldojo.report import MetricsConfig, write_all
     from kerneldojo.rollout import RolloutConfig, RunError, RunFolder, play_run
+    from kerneldojo.search import parse_strategy
 
+    with mendable(ValueError):  # now, not when the whole run has been played
+        for name in strategy or ():
+            parse_strategy(name)
     problems = _problems(suite, size or problem_size(device, is_here=url is None), subset, ids or [])
     with own_standard_output() as output:
         play = _play_config(
@@ -120,10 +125,18 @@ def bench_command(
         with mendable(RunError):
             metrics = write_all(out, episodes, config)
         show(out, metrics, output)
-    faults = sum(episode.finish in ("fault", "cancelled") for episode in episodes)
+    faults = [episode for episode in episodes if episode.finish in ("fault", "cancelled")]
     if faults:
-        say(f"{faults} episodes were ended by faults of ours; start the same command again to go on with them")
+        ended = f"{counted(len(faults), 'episode')} ended for want of an answer or a verdict"
+        say(f"{ended}; start the same command again to go on{_reason(faults)}")
     raise typer.Exit(3 if faults else 0)
+
+
+def _reason(faults: Sequence[Episode]) -> str:
+    """What the first of them that says it ended for, as the end of a sentence."""
+    last = [episode.turns[-1] for episode in faults if episode.turns]
+    told = [turn.answer.error or (turn.evaluation.message if turn.evaluation else "") for turn in last]
+    return next((f" ({one_line(words)})" for words in told if words), "")
 
 
 def _problems(

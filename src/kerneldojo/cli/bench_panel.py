@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich import box
-from rich.console import Group, RenderableType
-from rich.panel import Panel
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from kerneldojo.cli.bars import Bar
 from kerneldojo.cli.pieces import framed, with_interval
-from kerneldojo.cli.text import one_line, percent, ratio
+from kerneldojo.cli.text import counted, one_line, percent, ratio, short_ratio
 from kerneldojo.report import Comparison, Figure, Metrics
 
 COLOURS = {"passed": "green", "exploit": "magenta", "incorrect": "red", "no_code": "red"}
@@ -27,8 +26,8 @@ def bench_panel(metrics: Metrics, *, title: str) -> RenderableType:
 def _sections(metrics: Metrics) -> Iterator[RenderableType]:
     counts = metrics.counts
     yield Text(
-        f"{counts.problems} problems, {counts.samples} samples each, {counts.turns_each} turns each; "
-        f"{counts.turns} turns played"
+        f"{counted(counts.problems, 'problem')}, {counted(counts.samples, 'sample')} each, "
+        f"{counted(counts.turns_each, 'turn')} each; {counted(counts.turns, 'turn')} played"
     )
     for against in dict.fromkeys(figure.against for figure in metrics.figures):
         yield Text()
@@ -40,7 +39,7 @@ def _sections(metrics: Metrics) -> Iterator[RenderableType]:
 
 def _headline(metrics: Metrics, against: str) -> Table:
     n = metrics.counts.samples
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), expand=True)
+    table = _table()
     name = "compile" if against == "compile" else "eager"
     table.add_column(f"against {name}", no_wrap=True)
     for heading in ("last turn\nper sample", "best turn\nper sample", f"best@{n}\nper problem"):
@@ -48,7 +47,7 @@ def _headline(metrics: Metrics, against: str) -> Table:
     measures: list[tuple[str, str, float | None, str | None]] = [("correct", "correct", None, None)]
     measures += [(f"fast at {p:g}×", "fast", p, None) for p in metrics.config.thresholds if p > 0]
     measures += [
-        ("mean, failures 0", "speedup mean", None, "zero"),
+        ("speedup, failures 0", "speedup mean", None, "zero"),
         ("geometric, correct", "speedup geometric", None, "left out"),
     ]
     for label, measure, p, failures in measures:
@@ -74,11 +73,16 @@ def _headline(metrics: Metrics, against: str) -> Table:
     return table
 
 
+def _table() -> Table:
+    """An empty table without edges, for a frame that has its own."""
+    return Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False, expand=True)
+
+
 def figure_text(figure: Figure | None) -> Text:
     """`47%  31–62`: the figure and its 95 % interval; a dash where there is no such figure."""
     if figure is None or figure.value is None:
         return Text("-", "dim")
-    show = ratio if figure.name.startswith("speedup") else percent
+    show = short_ratio if figure.name.startswith("speedup") else percent
     return with_interval(figure.value, figure.low, figure.high, show)
 
 
@@ -108,7 +112,8 @@ def _small_print(metrics: Metrics) -> Iterator[Text]:
         "dim",
     )
     if metrics.counts.masked_turns:
-        yield Text(f"{metrics.counts.masked_turns} turns are masked (no fault of the policy) and in no figure.", "dim")
+        turns = counted(metrics.counts.masked_turns, "turn")
+        yield Text(f"Masked and in no figure, for no verdict could be had on the answer: {turns}.", "dim")
     if "modeled" in metrics.timing_sources:
         yield Text("Times are modelled by a roofline, not measured; they are for development only.", "cyan")
     if not metrics.timing_sources:
@@ -117,30 +122,14 @@ def _small_print(metrics: Metrics) -> Iterator[Text]:
 
 def comparison_panel(comparison: Comparison) -> RenderableType:
     """What a terminal shows for two runs."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), expand=True)
-    for heading in ("per problem, avg@n", "turn", "A", "B", "B - A", "95 %"):
-        table.add_column(heading, justify="left" if heading in ("per problem, avg@n", "turn") else "right")
-    for one in comparison.differences:
-        is_speed = one.name.startswith("speedup")
-        show = ratio if is_speed else percent
-        colour = ("green" if one.difference > 0 else "red") if one.is_clear else ""
-        label = f"{one.name}, failures 0" if is_speed else one.name.replace("_", " at ")
-        table.add_row(
-            label,
-            Text(one.turn, "dim"),
-            show(one.a),
-            show(one.b),
-            Text(_signed(one.difference, is_speed), f"bold {colour}".strip()),
-            Text(f"{_signed(one.low, is_speed)} to {_signed(one.high, is_speed)}", "dim"),
-        )
     wins = comparison.wins
     tally = f"A better on {wins['a']}, B on {wins['b']}, {wins['tie']} alike"
     lines = [
-        Text(f"A: {one_line(comparison.a)}    B: {one_line(comparison.b)}"),
-        Text(f"{len(comparison.problems)} shared problems: {tally}"),
+        Text(f"A  {one_line(comparison.a)}\nB  {one_line(comparison.b)}"),
+        Text(f"{counted(len(comparison.problems), 'shared problem')}: {tally}"),
     ]
     lines += [
-        Text(f"left out: {len(names)} problems {why}", "yellow")
+        Text(f"left out: {counted(len(names), 'problem')} {why}", "yellow")
         for names, why in (
             (comparison.only_a, "only in A"),
             (comparison.only_b, "only in B"),
@@ -148,8 +137,42 @@ def comparison_panel(comparison: Comparison) -> RenderableType:
         )
         if names
     ]
-    return Panel(Group(*lines, Text(), table), title="two runs", title_align="left", box=box.ROUNDED, padding=(0, 1))
+    note = (
+        "Means over problems of avg@n. Ranges: 95 %, paired bootstrap over problems; coloured where they leave 0 out."
+    )
+    sections = (*lines, Text(), _differences(comparison), Text(), Text(note, "dim"))
+    return framed(sections, title="two runs", colour="cyan")
+
+
+def _differences(comparison: Comparison) -> Table:
+    """A row a figure, headed by the turn that it is of."""
+    table = _table()
+    table.add_column("per problem", no_wrap=True)
+    for heading in ("A", "B", "B − A"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    last = ""
+    for one in comparison.differences:
+        if one.turn != last:
+            table.add_row(Text(one.turn, "dim"))
+            last = one.turn
+        is_speed = one.name.startswith("speedup")
+        show = ratio if is_speed else percent
+        colour = ("green" if one.difference > 0 else "red") if one.is_clear else ""
+        change = Text.assemble((_signed(one.difference, is_speed), f"bold {colour}".strip()))
+        change.append(f"  {_signed(one.low, is_speed)} to {_signed(one.high, is_speed)}", "dim")
+        change.append("×" if is_speed else " points", "dim")
+        table.add_row(f"  {_label(one.name)}", show(one.a), show(one.b), change)
+    return table
+
+
+def _label(name: str) -> str:
+    """`fast at 1.2×` for `fast_1.2`; of a mean of speedups, what failures count as."""
+    threshold = name.removeprefix("fast_")
+    return f"fast at {threshold}×" if threshold != name else f"{name}, failures 0" if "speedup" in name else name
 
 
 def _signed(value: float, is_speed: bool) -> str:
-    return f"{value:+.3g}×" if is_speed else f"{100 * value:+.1f} points"
+    """With its sign, without its unit; what rounds to nothing has no sign."""
+    digits = 2 if is_speed else 1
+    rounded = round(value if is_speed else 100 * value, digits) + 0.0
+    return f"{rounded:+.{digits}f}" if rounded else f"{0:.{digits}f}"

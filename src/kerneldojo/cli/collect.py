@@ -10,6 +10,7 @@ import typer
 from kerneldojo.cli.arguments import Device, mendable
 from kerneldojo.cli.judges import open_executor
 from kerneldojo.cli.streams import say
+from kerneldojo.cli.text import counted
 from kerneldojo.devices import problem_size
 
 
@@ -71,7 +72,7 @@ def collect_command(
     turns_played = [turn for episode in episodes for turn in episode.turns]
     counts: dict[str, int] = {}
     for turn in turns_played:
-        name = "not parsed" if turn.evaluation is None else str(Status(turn.evaluation.status))
+        name = "not parsed" if turn.evaluation is None else Status(turn.evaluation.status).value.replace("_", " ")
         counts[name] = counts.get(name, 0) + 1
     told = ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
-    say(f"{len(episodes)} episodes, {len(turns_played)} turns in {output}: {told}")
+    say(f"{counted(len(episodes), 'episode')}, {counted(len(turns_played), 'turn')} in {output}: {told}")

@@ -7,6 +7,8 @@ that says what it is; the verdicts are the judge's own, on `cuda:0` where there 
 from __future__ import annotations
 
 import ast
+import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,13 +106,15 @@ def _sample(path: Path) -> Sample:
 
 def judge_all(problem: Problem, samples: list[Sample], settings: dict[str, Any]) -> list[tuple[Sample, Evaluation]]:
     """Judge one sample after the other, with a progress bar on standard error."""
+    console = Console(stderr=True)
     progress = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
+        disable=not console.is_terminal,
     )
     results: list[tuple[Sample, Evaluation]] = []
     with progress:
@@ -151,4 +155,9 @@ def _footnotes(evaluations: list[Evaluation]) -> Iterator[Text]:
         yield Text("Modelled speedups come from a roofline, not from a clock; they are for development only.")
     if any(evaluation.status is Status.PASSED for evaluation in evaluations):
         yield Text("own: share of device time spent in kernels that the candidate itself brought.")
-    yield Text("One in full: dojo judge examples/reference.py examples/honest.py")
+    yield Text(f"One in full: {_dojo()} judge examples/reference.py examples/honest.py")
+
+
+def _dojo() -> str:
+    """The command as it can be typed here: its path if no plain `dojo` would be found."""
+    return "dojo" if shutil.which("dojo") or not sys.argv[0].endswith("dojo") else harmless(sys.argv[0], limit=200)

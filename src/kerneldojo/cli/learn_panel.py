@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kerneldojo.cli.pieces import with_interval
-from kerneldojo.cli.text import percent
+from kerneldojo.cli.text import percent, short_ratio
 from kerneldojo.learning.record import Learned, Measured
 
 NAMES = {
@@ -72,11 +72,7 @@ def _figures(learned: Learned) -> Table:
 
 
 def _cell(one: Measured, is_speed: bool) -> Text:
-    return with_interval(one.value, one.low, one.high, _ratio if is_speed else percent)
-
-
-def _ratio(value: float) -> str:
-    return f"{value:.2f}×"
+    return with_interval(one.value, one.low, one.high, short_ratio if is_speed else percent)
 
 
 def _small_print(learned: Learned, folder: Path) -> Iterator[Text]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,6 +65,8 @@ def optimize_command(
     protocol. Exit code 0 if a kernel was written, 1 if none was faster, 2 for bad usage, 3 for a fault of ours.
     """
     target = out or model.with_name(f"{model.stem}_optimized.py")
+    if not os.access(target.parent, os.W_OK | os.X_OK) or target.is_dir():
+        raise BadUsage(f"cannot write {target}: a file in a folder that can be written is needed")
     limits = {"calls": calls, "verdicts": verdicts, "tokens": tokens, "seconds": max_seconds}
     rules = {"device": device, "language": language, "baseline": baseline, "protocol": protocol}
     plan = _plan(Problem(name=model.stem, source=read_source(model)), policy, strategy, limits, rules)
@@ -151,13 +154,15 @@ class _Display:
     """A bar on standard error: answers so far, and the best of them by its first verdict."""
 
     def __init__(self, calls: int | None) -> None:
+        console = Console(stderr=True)
         self._progress = Progress(
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TextColumn("{task.description}", markup=False),
-            console=Console(stderr=True),
+            console=console,
             transient=True,
+            disable=not console.is_terminal,
         )
         self._task = self._progress.add_task("searching", total=calls)
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from kerneldojo.cli.bars import Bar
 from kerneldojo.cli.pieces import framed
-from kerneldojo.cli.text import duration, harmless, one_line, percent, ratio
+from kerneldojo.cli.text import duration, harmless, magnitude, one_line, percent, ratio
 from kerneldojo.schema import Evaluation, KernelTime, Status, Timing
 
 MEANING: dict[Status, tuple[str, str]] = {
@@ -83,6 +83,8 @@ def _verdict(evaluation: Evaluation) -> Iterator[RenderableType]:
     repeats = bool(evaluation.exploits) and all(
         exploit.evidence in evaluation.message for exploit in evaluation.exploits
     )
+    # So would that of a pass that was timed: it says what the badge and the speedup say.
+    repeats = repeats or (evaluation.status is Status.PASSED and evaluation.speedup is not None)
     if message and not repeats:
         yield Padding(Text(message), (1, 0, 0, 0))
 
@@ -221,14 +223,14 @@ def _small_print(evaluation: Evaluation) -> Iterator[RenderableType]:
         f"{protocol.num_rounds} rounds" if protocol.num_rounds else "",
         evaluation.language or "",
         f"precision {evaluation.precision_class}" if evaluation.precision_class else "",
-        f"largest error {evaluation.max_error:.2g} of the tolerance" if evaluation.max_error is not None else "",
+        f"largest error {magnitude(evaluation.max_error)} the tolerance" if evaluation.max_error is not None else "",
         f"oracle {protocol.oracle}" if protocol.oracle else "",
     ]
     yield Text(" · ".join(one_line(fact) for fact in facts if fact), "dim")
     if evaluation.stage_seconds:
         stages = dict(evaluation.stage_seconds)
         total = stages.pop("total", None) or sum(stages.values())
-        listed = " · ".join(f"{one_line(name)} {seconds:.2f} s" for name, seconds in stages.items())
+        listed = " · ".join(f"{one_line(name)} {seconds:.2f} s" for name, seconds in stages.items() if seconds >= 0.005)
         yield Text(f"judged in {total:.2f} s" + (f": {listed}" if listed else ""), "dim")
 
 

@@ -28,7 +28,7 @@ def framed(sections: Iterable[RenderableType], *, title: str, subtitle: str = ""
 
 def with_interval(value: float, low: float | None, high: float | None, show: Callable[[float], str]) -> Text:
     """`47%  31–62`: a figure and its interval, if it has one; the unit is said once."""
-    text = Text(show(value), "bold")
+    text = Text.assemble((show(value), "bold"))  # not the style of all of it, which what is appended would have too
     if low is not None and high is not None:
         ends = (show(end).removesuffix("×").removesuffix("%") for end in (low, high))
         text.append(f"  {'–'.join(ends)}", "dim")

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from kerneldojo.cli.arguments import BadUsage, Device, mendable, require_judge, seconds
 from kerneldojo.cli.streams import console_for, own_standard_output, say
-from kerneldojo.cli.text import harmless, one_line
+from kerneldojo.cli.text import counted, harmless, one_line
 from kerneldojo.schema import Problem
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def list_command(suite: Suite = "katas", size: Size = "small") -> None:
         table.add_row(Text(one_line(problem_id(problem))), Text(one_line(problem.notes)))
     console = console_for(sys.stdout)
     console.print(table)
-    console.print(f"{len(problems)} problems")
+    console.print(counted(len(problems), "problem"))
 
 
 @commands.command("show")
@@ -163,7 +163,8 @@ def _audited(
     from kerneldojo.judging.audit_runs import audit_all
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("starting", total=len(problems))
         done = itertools.count()
 
@@ -189,7 +190,7 @@ def audit_table(found: list[tuple[Problem, Finding]], *, only_refused: bool = Fa
         table.add_row(Text(one_line(problem_id(problem))), verdict, Text(_why(finding)), f"{finding.seconds:.1f}")
     counts = [(sum(finding.verdict == verdict for _, finding in found), verdict) for verdict in VERDICTS]
     words = ", ".join(f"{count} {verdict}" for count, verdict in counts if count) or "none"
-    return Group(table, Text(f"{len(found)} problems: {words}"))
+    return Group(table, Text(f"{counted(len(found), 'problem')}: {words}"))
 
 
 def _why(finding: Finding) -> str:

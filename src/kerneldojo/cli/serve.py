@@ -62,7 +62,8 @@ def serve_command(
         int | None, typer.Option(help="Delete the oldest ended tasks above this size of the store.", min=1)
     ] = None,
     openenv: Annotated[
-        Path | None, typer.Option(help="TOML file of the episodes under OpenEnv's wire: suites, [play], [play.reward].")
+        Path | None,
+        typer.Option(help="TOML file of the episodes under OpenEnv's wire: suites, [play], [play.reward]."),
     ] = None,
 ) -> None:
     """Serve the judge over HTTP: the /v1 API, and KernelGYM's, whose trainer can be pointed here as it is.

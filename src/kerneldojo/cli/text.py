@@ -8,6 +8,8 @@ a line read as something that it is not. So every such text goes through `harmle
 
 from __future__ import annotations
 
+import inspect
+
 MAX_CHARACTERS = 4000
 """Longest text that is shown; a longer one is cut, and the cut is said."""
 
@@ -39,6 +41,26 @@ def duration(milliseconds: float) -> str:
 def ratio(value: float) -> str:
     """A speedup: `1.83×`, `12.4×`, `0.0042×`."""
     return f"{_three_digits(value)}×"
+
+
+def short_ratio(value: float) -> str:
+    """A speedup for a table, with two decimals at most: `0.94×`, `12.4×`."""
+    return f"{value:.2f}×" if value < 10 else ratio(value)
+
+
+def magnitude(value: float) -> str:
+    """Two significant digits of an error in tolerances, which is 0.05 or some thousands: `0.062×`, `7,000×`."""
+    return f"{float(f'{value:.2g}'):,.0f}×" if value >= 100 else f"{value:.2g}×"
+
+
+def unwrapped(docstring: str) -> str:
+    """A docstring whose paragraphs are one line each, so that a terminal of any width breaks them by itself."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in inspect.cleandoc(docstring).split("\n\n"))
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 problem`, `2 problems`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def percent(share: float) -> str:

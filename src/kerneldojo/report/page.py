@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -33,8 +34,10 @@ WEB = Path(__file__).parents[1] / "web"
 """Style and scripts, shared with the service's pages."""
 MAX_TEXT = 100_000
 """Longest single text that a page holds, in characters; the run folder has all of it."""
-SPEED_GRID = [round(0.05 * step, 2) for step in range(81)]
-"""The p over which the fast_p curve is drawn."""
+SPEED_STEPS = 160
+"""Steps of p over which the fast_p curve is drawn."""
+LEAST_SPEED, MOST_SPEED = 2.0, 16.0
+"""Where the curve may end; it goes a little beyond the best speedup where it can."""
 
 
 def write_report(
@@ -166,12 +169,15 @@ def _verdict(verdict: Evaluation, at: Any) -> dict[str, Any]:
 def _fast_curves(episodes: Sequence[Episode]) -> dict[str, Any]:
     """Share of samples that are correct and faster than p, over p, for the last turn and the best of history."""
     attempts = attempts_of(episodes)
-    curves: dict[str, Any] = {"p": SPEED_GRID}
-    for selection in (LAST, BEST):
-        cells = [cell for group in attempts.selected(selection) for cell in group]
-        speeds = [cell.speedup for cell in cells if cell.speedup is not None]
-        if speeds:
-            curves[selection.label] = [sum(speed > p for speed in speeds) / len(cells) for p in SPEED_GRID]
+    chosen = {one.label: [cell for group in attempts.selected(one) for cell in group] for one in (LAST, BEST)}
+    speeds = {label: [cell.speedup for cell in cells if cell.speedup is not None] for label, cells in chosen.items()}
+    best = max((speed for group in speeds.values() for speed in group), default=0.0)
+    end = min(max(math.ceil(1.05 * best), LEAST_SPEED), MOST_SPEED)
+    grid = [round(end * step / SPEED_STEPS, 4) for step in range(SPEED_STEPS + 1)]
+    curves: dict[str, Any] = {"p": grid}
+    for label, cells in chosen.items():
+        if speeds[label]:
+            curves[label] = [sum(speed > p for speed in speeds[label]) / len(cells) for p in grid]
     return curves
 
 

@@ -18,6 +18,7 @@ function kind([outcome, speedup, , scored]) {
 const BADGE = { fast: "good", right: "good", wrong: "bad", cheat: "cheat", masked: "masked" };
 const badge = turn => el("span", { class: "badge " + BADGE[kind(turn)], title: MEANING[turn[0]] || "" }, words(turn[0]));
 
+const times = v => digits(v) + "×";
 const find = wanted => M.figures.find(one => Object.entries({ unit: "sample", aggregate: "all", k: null, p: null, failures: null, against: M.figures[0].against, ...wanted })
   .every(([key, value]) => one[key] === value));
 const isSpeed = name => name.startsWith("speedup");
@@ -28,7 +29,7 @@ const cellOf = figure => el("td", { title: figure ? `over ${thousands(figure.cou
 
 function header() {
   const c = M.counts, facts = { ...DATA.about, problems: thousands(c.problems), "samples each": c.samples, "turns each": c.turns_each, "turns played": thousands(c.turns) };
-  if (c.masked_turns) facts["masked turns"] = `${thousands(c.masked_turns)} (our faults; in no figure)`;
+  if (c.masked_turns) facts["masked turns"] = `${thousands(c.masked_turns)} (no verdict could be had; in no figure)`;
   if (c.cut_episodes) facts["cut episodes"] = thousands(c.cut_episodes);
   page.append(el("h1", {}, harmless(DATA.title)),
     el("ul", { class: "facts" }, Object.entries(facts).map(([key, value]) => el("li", {}, el("b", {}, harmless(key)), harmless(value)))));
@@ -79,16 +80,16 @@ function curves() {
   const names = ["last turn", "best of history"].filter(name => DATA.fast[name]);
   card("Fast at p", "Share of samples that are correct and more than p times as fast, over p.",
     lineChart(names.map(name => ({ name, dots: false, points: DATA.fast.p.map((p, i) => [p, DATA.fast[name][i]]) })), { xTitle: "p", format: percent, yMax: 1, aria: "fast_p over p" }));
-  card("Correct, by turn", "Share of samples.", lineChart([line({ name: "correct" }, "this turn", at), line({ name: "correct" }, "best so far", upTo)],
+  if (T > 1) card("Correct, by turn", "Share of samples.", lineChart([line({ name: "correct" }, "this turn", at), line({ name: "correct" }, "best so far", upTo)],
     { xTitle: "turn", format: percent, yMax: 1, xTicks: turns, aria: "correct by turn" }));
-  card("Speedup, by turn", "Mean over samples, failures as 0.", lineChart([line({ name: "speedup mean", failures: "zero" }, "this turn", at), line({ name: "speedup mean", failures: "zero" }, "best so far", upTo)],
-    { xTitle: "turn", format: ratio, xTicks: turns, aria: "speedup by turn" }));
+  if (T > 1) card("Speedup, by turn", "Mean over samples, failures as 0.", lineChart([line({ name: "speedup mean", failures: "zero" }, "this turn", at), line({ name: "speedup mean", failures: "zero" }, "best so far", upTo)],
+    { xTitle: "turn", format: ratio, tick: times, xTicks: turns, aria: "speedup by turn" }));
   const chart = el("div", { id: "budget" }), pick = el("div", { class: "tabs" });
-  const choices = [["correct", percent, 1], ["fast at 1×", percent, 1], ["mean speedup", ratio]].map(([name, format, yMax], i) => {
+  const choices = [["correct", percent, 1, percent], ["fast at 1×", percent, 1, percent], ["mean speedup", ratio, undefined, times]].map(([name, format, yMax, tick], i) => {
     const button = el("button", { "aria-pressed": "false", onclick: () => {
       pick.querySelectorAll("button").forEach(one => one.setAttribute("aria-pressed", one === button));
       chart.replaceChildren(lineChart(M.budgets.map(curve => ({ name: curve.strategy, dashed: curve.strategy.endsWith("judged again"), points: curve.points.map(point => [point.calls, point.figures[i].value, point.figures[i].low, point.figures[i].high]) })),
-        { xTitle: "calls for one problem", format, yMax, log: true, aria: "budget curves" }));
+        { xTitle: "calls for one problem", format, tick, yMax, log: true, aria: "budget curves" }));
     } }, name);
     return button;
   });
@@ -111,7 +112,7 @@ function outcomes() {
     el("div", { class: "bar" }, el("i", { class: "other", width: 100 * one.count / M.exploits[0].count + "%" })), el("span", {}, `${one.count} (${percent(one.share)})`)]).flat()));
   const q = M.coverage;
   if (q.count) card.append(el("h3", {}, "Coverage"), el("p", { class: "soft small" }, `Share of device time in own kernels, over ${thousands(q.count)} correct answers: mean ${percent(q.mean)}; ` +
-    Object.entries(q.quantiles).map(([level, value]) => `${level} % below ${percent(value)}`).join(", ") + "."));
+    Object.entries(q.quantiles).map(([level, value]) => `${level} % at most ${percent(value)}`).join(", ") + "."));
   page.append(card);
 }
 
@@ -127,8 +128,8 @@ function problems() {
   });
   function fill() {
     const wanted = rows.filter(row => row.problem.name.toLowerCase().includes(search.value.toLowerCase()));
-    body.replaceChildren(...wanted.slice(0, shown).map(row => el("tr", {}, el("td", { title: harmless(row.problem.notes) }, harmless(row.problem.name)), el("td", {}, percent(row.right)), el("td", {}, ratio(row.best)),
-      el("td", {}, el("div", { class: "cells" }, row.problem.episodes.map((one, e) => el("button", { class: "cell", "data-at": `${row.at}/${e}`, "aria-label": `sample ${one.sample}`, title: `sample ${one.sample}: ` + one.turns.map(turn => words(turn[0]) + (turn[1] !== null ? " " + ratio(turn[1]) : "")).join(", "),
+    body.replaceChildren(...wanted.slice(0, shown).map(row => el("tr", {}, el("td", { title: harmless(row.problem.notes) }, harmless(row.problem.name)), el("td", { "data-name": "samples right" }, percent(row.right)), el("td", { "data-name": "best" }, ratio(row.best)),
+      el("td", { class: "full" }, el("div", { class: "cells" }, row.problem.episodes.map((one, e) => el("button", { class: "cell", "data-at": `${row.at}/${e}`, "aria-label": `sample ${one.sample}`, title: `sample ${one.sample}: ` + one.turns.map(turn => words(turn[0]) + (turn[1] !== null ? " " + ratio(turn[1]) : "")).join(", "),
         onclick: () => go(row.at, e, Math.max(0, one.turns.length - 1)) }, one.turns.length ? one.turns.map(turn => el("i", { class: "k-" + kind(turn) })) : el("i", { class: "k-none" }))))))));
     more.hidden = wanted.length <= shown;
     mark();
@@ -205,7 +206,8 @@ function verdictView(v, row, texts) {
   const parts = v.exploits.map(one => el("div", { class: "evidence" }, el("b", { class: "mono" }, harmless(one.name)), el("br"), harmless(one.evidence)));
   if (v.unverified && v.unverified.speedup) parts.push(el("p", { class: "soft small" }, `A naive evaluator would have credited it with ${ratio(v.unverified.speedup)}.`));
   const message = texts[v.message];
-  if (message && !v.exploits.some(one => message.includes(one.evidence))) parts.push(el("div", { class: "text", id: "message" }, harmless(message)));
+  const isTold = row[0] === "passed" && row[1] !== null;  // by its badge and its speedup
+  if (message && !isTold && !v.exploits.some(one => message.includes(one.evidence))) parts.push(el("div", { class: "text", id: "message" }, harmless(message)));
   const word = v.modeled ? " modelled" : "", bars = [], longest = Math.max(v.kernel_ms || 0, v.reference_ms || 0);
   const bar = (name, style, share, text) => bars.push(el("span", { class: "name", title: harmless(name) }, harmless(name)), el("div", { class: "bar" }, el("i", { class: style, width: Math.min(100, 100 * share) + "%" })), el("span", {}, text));
   if (v.kernel_ms !== null) {
@@ -213,14 +215,14 @@ function verdictView(v, row, texts) {
     if (v.reference_ms !== null) bar("reference", "other", v.reference_ms / longest, duration(v.reference_ms) + word);
     if (v.roofline && v.roofline.fraction !== null) bar("of the roofline", "limit", v.roofline.fraction, `${percent(v.roofline.fraction)} (${v.roofline.bound})`);
     if (v.coverage !== null) bar("coverage", "own", v.coverage, percent(v.coverage) + " own");
-    parts.push(el("h3", {}, row[1] === null ? "Times" : `${ratio(row[1])} as fast${word}${v.host_bound ? ", host-bound" : ""}`), el("div", { class: "kernels" }, bars.splice(0)));
+    parts.push(el("h3", {}, row[1] === null ? "Times" : `${ratio(row[1])} as fast${v.modeled ? ", modelled" : ""}${v.host_bound ? ", host-bound" : ""}`), el("div", { class: "kernels" }, bars.splice(0)));
   }
   if (v.kernels.length) {
     const total = v.kernels.reduce((sum, one) => sum + (one.device_ms || 0), 0) || 1;
     for (const one of v.kernels) bar((one.own ? "● " : "○ ") + one.name, one.own ? "own" : "other", (one.device_ms || 0) / total, duration(one.device_ms) + (one.num_launches > 1 ? ` in ${digits(one.num_launches)} launches` : ""));
     parts.push(el("h3", {}, "Where the time went (● its own kernel, ○ a library's)"), el("div", { class: "kernels", id: "kernels" }, bars));
   }
-  const print = [v.device, v.protocol, v.precision_class && "arithmetic " + v.precision_class, v.max_error !== null && `largest error ${digits(v.max_error)} of the tolerance`, ...v.notes].filter(Boolean);
+  const print = [v.device, v.protocol, v.precision_class && "arithmetic " + v.precision_class, v.max_error !== null && `largest error ${magnitude(v.max_error)} the tolerance`, ...v.notes].filter(Boolean);
   parts.push(el("p", { class: "soft small" }, harmless(print.join(" · "))));
   return parts;
 }

@@ -21,12 +21,14 @@ function harmless(text) {
 }
 
 const digits = v => v === 0 ? "0" : v >= 100 ? v.toFixed(0) : v >= 0.1 ? String(Number(v.toPrecision(3))) : v.toPrecision(2);
+const three = v => v >= 0.1 && v < 100 ? v.toPrecision(3) : digits(v);  // as `digits`, but of one width: 4.40
 const percent = v => v === null || v === undefined ? "–" : (v > 0 && v < 0.1 ? (100 * v).toFixed(1) : (100 * v).toFixed(0)) + " %";
-const ratio = v => v === null || v === undefined ? "–" : digits(v) + "×";
+const ratio = v => v === null || v === undefined ? "–" : three(v) + "×";
+const magnitude = v => (v >= 100 ? thousands(Number(v.toPrecision(2))) : digits(Number(v.toPrecision(2)))) + "×";
 const words = name => String(name).replaceAll("_", " ");
 function duration(ms) {
   if (ms === null || ms === undefined) return "–";
-  return ms >= 1000 ? digits(ms / 1000) + " s" : ms >= 1 ? digits(ms) + " ms" : digits(ms * 1000) + " µs";
+  return ms >= 1000 ? three(ms / 1000) + " s" : ms >= 1 ? three(ms) + " ms" : three(ms * 1000) + " µs";
 }
 function thousands(n) { return n.toLocaleString("en-US"); }
 
@@ -63,7 +65,7 @@ const codeLine = (number, parts, kind = "") => el("div", { class: kind }, el("sp
   parts.length ? parts.map(([style, text]) => style ? el("span", { class: style }, harmless(text)) : harmless(text)) : " ");
 
 function codeView(source) {
-  return el("div", { class: "source mono", tabindex: "0" }, tokens(source).map((parts, i) => codeLine(String(i + 1), parts)));
+  return el("div", { class: "source mono", tabindex: "0" }, tokens(source.replace(/\n$/, "")).map((parts, i) => codeLine(String(i + 1), parts)));
 }
 
 // Longest common subsequence of lines, after cutting the common ends; very long changes are shown as replaced whole.

@@ -64,7 +64,7 @@ function verdictParts(v) {
   const parts = [], told = v.exploits.length || v.message;
   if (v.timing.source === "modeled") parts.push(el("div", { class: "notice" }, "These times are ", el("b", {}, "modelled"), ", not measured: a roofline of the device priced them."));
   if (told) parts.push(card("What its author is told", v.exploits.map(one => el("div", { class: "evidence" }, el("b", { class: "mono" }, harmless(one.name)), el("br"), harmless(one.evidence))),
-    v.message && !v.exploits.some(one => one.evidence === v.message) ? el("div", { class: "text", id: "message", tabindex: "0" }, harmless(v.message)) : null,
+    v.message && !v.exploits.some(one => v.message.includes(one.evidence)) ? el("div", { class: "text", id: "message", tabindex: "0" }, harmless(v.message)) : null,
     v.unverified?.speedup ? el("p", { class: "soft small" }, `A naive evaluator would have credited it with ${ratio(v.unverified.speedup)}.`) : null));
   const cards = [speedCard(v), kernelCard(v)].filter(Boolean);
   if (cards.length) parts.push(el("div", { class: "grid2 pair" }, cards));
@@ -79,10 +79,10 @@ function speedCard(v) {
   if (v.roofline && v.roofline.fraction !== null) rows.push(barRow("of the roofline", "limit", v.roofline.fraction, percent(v.roofline.fraction)));
   if (!rows.length) return null;
   const t = v.timing, interval = t.confidence_interval_ms;
-  return card("Speed", v.speedup === null ? null : el("div", { class: "hero" }, ratio(v.speedup), el("span", { class: "soft" }, ` the speed of ${name === "eager" ? "eager PyTorch" : name}`)),
+  return card(v.speedup === null ? "Times" : "Speed", v.speedup === null ? null : el("div", { class: "hero" }, ratio(v.speedup), el("span", { class: "soft" }, `the speed of ${name === "eager" ? "eager PyTorch" : name}`)),
     el("div", { class: "kernels", id: "speed" }, rows),
     factList([["physical limit", v.roofline && `${duration(v.roofline.limit_ms)} (${v.roofline.bound})`], ["95 %", interval && t.source === "measured" ? `${duration(interval[0])} to ${duration(interval[1])}` : null],
-      ["trials", t.num_trials || null], ["device claims", t.device_ms !== null && t.source === "measured" ? duration(t.device_ms) : null], ["first call", t.first_call_ms !== null ? duration(t.first_call_ms) : null],
+      ["trials", t.source === "measured" && t.num_trials || null], ["device claims", t.device_ms !== null && t.source === "measured" ? duration(t.device_ms) : null], ["first call", t.first_call_ms !== null ? duration(t.first_call_ms) : null],
       ["constructor", t.construction_ms !== null ? duration(t.construction_ms) : null], ["clocks", t.clock_mhz && `${t.clock_mhz[0]} to ${t.clock_mhz[1]} MHz`], ["bound by", t.host_bound ? "launches on the host" : null]]));
 }
 
@@ -99,9 +99,8 @@ function kernelCard(v) {
 // A source with line numbers; a very long one is cut until it is asked for, for its lines would stall the page.
 function sourceView(title, source, note, id) {
   const holder = el("div", { id }), isCut = source.length > MOST_CHARACTERS;
-  const show = text => codeView(text.replace(/\n$/, ""));
-  holder.append(show(isCut ? source.slice(0, MOST_CHARACTERS) : source));
-  const more = isCut ? el("button", { onclick: () => { holder.replaceChildren(show(source)); more.remove(); } }, `Show all ${thousands(source.length)} characters`) : null;
+  holder.append(codeView(isCut ? source.slice(0, MOST_CHARACTERS) : source));
+  const more = isCut ? el("button", { onclick: () => { holder.replaceChildren(codeView(source)); more.remove(); } }, `Show all ${thousands(source.length)} characters`) : null;
   return el("section", { class: "card" }, el("div", { class: "row spread" }, el("h2", {}, title), el("span", { class: "soft small" }, harmless(note))), holder, more);
 }
 
@@ -115,8 +114,8 @@ function howJudged(v, job) {
   const stages = Object.entries(v.stage_seconds).filter(([name, s]) => s > 0 && name !== "total"), longest = Math.max(...stages.map(([, s]) => s || 0), 1e-9), p = v.protocol;
   const settings = Object.entries(p.settings).map(([name, value]) => [harmless(words(name)), typeof value === "object" ? JSON.stringify(value) : String(value)]);
   return el("section", { class: "card" }, el("h2", {}, "How it was judged"),
-    factList([["protocol", `${p.name} ${p.version}`], ["rounds", p.num_rounds || null], ["timed calls", p.num_trials || null], ["baseline", against(p.baseline)], ["precision", p.precision],
-      ["arithmetic found", v.precision_class], ["largest error", v.max_error === null ? null : digits(v.max_error) + " of the tolerance"], ["oracle", p.oracle], ["mode", p.mode], ["deadline", job?.timeout ? seconds(job.timeout) : null]]),
+    factList([["protocol", `${p.name} ${p.version}`], ["rounds", p.num_rounds || null], ["timed calls", v.timing.source === "measured" && p.num_trials || null], ["baseline", against(p.baseline)], ["precision", p.precision],
+      ["arithmetic found", v.precision_class], ["largest error", v.max_error === null ? null : magnitude(v.max_error) + " the tolerance"], ["oracle", p.oracle], ["mode", p.mode], ["deadline", job?.timeout ? seconds(job.timeout) : null]]),
     p.isolation.length ? factList([["isolation", p.isolation.map(words).join(", ")]]) : null,
     v.notes.length ? el("ul", { class: "notes small" }, v.notes.map(note => el("li", {}, harmless(note)))) : null,
     stages.length ? [el("h3", {}, "Time the judge took" + (v.stage_seconds.total ? `: ${seconds(v.stage_seconds.total)}` : "")), el("div", { class: "kernels", id: "stages" }, stages.map(([name, s]) => barRow(words(name), "stage", (s || 0) / longest, seconds(s))))] : null,
