@@ -130,6 +130,7 @@ def _rehearse(flavour: str) -> None:
     else:
         rehearsal.rehearse(interpreted=False, calls=False)
         target.warm_up()
+        interpreter.pose()
 
 
 def last_line(text: str) -> str:

@@ -203,7 +203,20 @@ class InterpretPlatform(HostPlatform):
 
 
 class CompilePlatform(HostPlatform):
-    """Nothing runs; kernels are compiled for a target GPU that need not be there."""
+    """Nothing runs; kernels are compiled for a target GPU that need not be there.
+
+    Args:
+        arena_fds: the arena's descriptor.
+        gpu_name: the GPU that a source finds when it is imported, as `devices.specs` names it.
+    """
+
+    def __init__(self, arena_fds: list[int], gpu_name: str) -> None:
+        from kerneldojo.devices import interpreter
+        from kerneldojo.devices.specs import gpu
+
+        super().__init__(arena_fds)
+        interpreter.use_gpu(gpu(gpu_name))
+        self.capability = gpu(gpu_name).compute_capability
 
     def do_compile(self, command: dict[str, Any], module: Any, instances: dict[str, nn.Module]) -> dict[str, Any]:
         """Compile the kernels of `module` under the given signatures."""
@@ -218,7 +231,7 @@ def open_platform(flavour: str, arena_fds: list[int], device: str) -> Platform:
     if flavour == "interpret":
         return InterpretPlatform(arena_fds, device)
     if flavour == "compile":
-        return CompilePlatform(arena_fds)
+        return CompilePlatform(arena_fds, device)
     from kerneldojo.contestant import tree
     from kerneldojo.devices.cuda.platform import CudaPlatform
 

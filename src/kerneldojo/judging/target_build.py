@@ -104,8 +104,8 @@ class TargetBuild:
         """Start compiling; the result is fetched with `collect`."""
         self._signatures = json.dumps(specializations, sort_keys=True)
         self._known = self._compilations.get(self._key, self._signatures)
-        self.is_posted = True
         if self._known is not None:
+            self.is_posted = True
             return
         contestant = self._contestant or self._begin()
         contestant.collect_load(timeout)
@@ -113,6 +113,7 @@ class TargetBuild:
         contestant.hosted.session.post(
             "platform", what="compile", specializations=specializations, capability=capability
         )
+        self.is_posted = True  # Only now: a source that cannot be imported leaves no answer to wait for.
 
     def collect(self) -> Compiled:
         """Wait for the compiler; raises `Ruling` with what it complained about."""

@@ -14,6 +14,7 @@ limits of shared memory and registers (`devices.target` compiles for those).
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from kerneldojo.devices.interpreter.errors import UnsupportedOnDevice
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 TRITON_VERSION = "3.6."
 """The interpreter's internals that are patched are those of this release."""
 
-__all__ = ["TRITON_VERSION", "Meter", "UnsupportedOnDevice", "prepare", "silenced", "use_gpu", "warm_up"]
+__all__ = ["TRITON_VERSION", "Meter", "UnsupportedOnDevice", "pose", "prepare", "silenced", "use_gpu", "warm_up"]
 
 _prepared = False
 
@@ -50,6 +51,8 @@ def prepare() -> None:
         raise RuntimeError("TRITON_INTERPRET=1 must be in the environment before Triton is first imported")
     from kerneldojo.devices.interpreter import autotuning, driver, emulation, launching
 
+    # The first dispatch mode imports Dynamo, which indexes the functions of torch.cuda.
+    import_module("torch._dynamo")
     launching.install()
     driver.install()
     autotuning.install(lambda: emulation.emulated_gpu().num_multiprocessors)
@@ -57,10 +60,19 @@ def prepare() -> None:
     _prepared = True
 
 
+def pose() -> None:
+    """Only answer as the emulated GPU would (`torch.cuda`, Triton's driver), where kernels are compiled and not run.
+
+    Sources ask at import: which device is active, what it is capable of, how much shared memory it has.
+    """
+    from kerneldojo.devices.interpreter import driver, emulation
+
+    driver.install()
+    emulation.install()
+
+
 def __getattr__(name: str) -> object:
     """`Meter`, `silenced` and `use_gpu` import Triton, which must not happen before the environment is set."""
-    from importlib import import_module
-
     rooms = {"Meter": "metering", "silenced": "launching", "use_gpu": "emulation"}
     if name not in rooms:
         raise AttributeError(f"module {__name__} has no attribute {name}")

@@ -217,11 +217,17 @@ def _seed(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
 
 
+def _apart(answer: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of its own: Dynamo indexes those of torch.cuda, and refuses to know one by two names."""
+
+    def answering(*args: Any, **kwargs: Any) -> Any:
+        return answer(*args, **kwargs)
+
+    return answering
+
+
 def install() -> None:
     """Emulate CUDA from now on, in this thread and every process forked from it."""
-    # Dynamo indexes the functions of torch.cuda when it is imported, which the first dispatch mode does.
-    import torch._dynamo  # pyright: ignore[reportUnusedImport]
-
     cuda: Any = torch.cuda
     answers: dict[str, Any] = {
         "is_available": lambda: True,
@@ -249,9 +255,10 @@ def install() -> None:
     }
     answers |= dict.fromkeys(SILENT, _none) | dict.fromkeys(EMPTY, _zero)
     for name, answer in answers.items():
-        setattr(cuda, name, answer)
+        setattr(cuda, name, answer if isinstance(answer, type) else _apart(answer))
     _tensor.record_stream = _stays  # Its argument is checked before any mode sees the call.
-    cuda.nvtx.range_push = cuda.nvtx.range_pop = cuda.nvtx.mark = _zero
+    for name in ("range_push", "range_pop", "mark"):
+        setattr(cuda.nvtx, name, _apart(_zero))
     cuda.nvtx.range = _nothing
     _install_generator()
     CudaEmulation().__enter__()

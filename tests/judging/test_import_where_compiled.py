@@ -1,0 +1,76 @@
+"""A source is imported twice: where its kernels run, and where they are compiled for the target. Both answer alike."""
+
+from __future__ import annotations
+
+from kerneldojo import Candidate, Problem, judge
+from kerneldojo.schema import Status
+
+PROBLEM = Problem(
+    name="triple",
+    source="""\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return 3 * x
+
+
+def get_inputs():
+    return [torch.randn(1000)]
+
+
+def get_init_inputs():
+    return []
+""",
+)
+SOURCE = """\
+import os
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+{first}
+
+
+@triton.jit
+def triple(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, 3 * tl.load(x_ptr + at, mask=at < n), mask=at < n)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        triple[(triton.cdiv(x.numel(), BLOCK),)](x, y, x.numel(), BLOCK=BLOCK)
+        return y
+"""
+ASKS = """\
+driver = triton.runtime.driver.active
+DEVICE = driver.get_active_torch_device()
+TARGET = driver.get_current_target()
+PROPERTIES = driver.utils.get_device_properties(DEVICE.index)
+assert DEVICE == torch.ones(1, device="cuda").device and torch.cuda.is_available()
+assert (TARGET.backend, TARGET.arch) == ("cuda", 80) and torch.cuda.get_device_capability() == (8, 0)
+BLOCK = 256 if PROPERTIES["multiprocessor_count"] == 108 else None
+plain = torch.compile(lambda x: 3 * x)  # Dynamo finds torch.cuda as it is now.
+"""
+REFUSES = """\
+BLOCK = 256
+if not os.environ.get("TRITON_INTERPRET"):
+    raise RuntimeError("not here")
+"""
+
+
+def test_a_source_may_ask_for_the_device_when_it_is_imported():
+    evaluation = judge(PROBLEM, Candidate(source=SOURCE.format(first=ASKS)), device="model:a100")
+    assert evaluation.status is Status.PASSED, evaluation.message
+
+
+def test_one_that_cannot_be_imported_where_it_is_compiled_is_a_compile_error():
+    candidate = Candidate(source=SOURCE.format(first=REFUSES))
+    evaluation = judge(PROBLEM, candidate, device="model:a100", timeout=20)
+    assert evaluation.status is Status.COMPILE_ERROR, evaluation.message
+    assert "not here" in evaluation.message
