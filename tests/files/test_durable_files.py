@@ -84,3 +84,18 @@ def test_the_next_line_stands_on_its_own_however_long_the_torn_one_is(tmp_path: 
     journal.append(0, b"three").result(timeout=10)
     journal.close()
     assert list(read_lines(path)) == [(1, b"one\n"), (2, b"two\n"), (3, b"two\n"), (4, b"three\n")]
+
+
+def test_a_journal_that_pauses_writes_lines_together_and_in_order(tmp_path: Path, monkeypatch) -> None:
+    writes: list[bytes] = []
+    monkeypatch.setattr("kerneldojo.files.journal._write_fully", lambda descriptor, data: writes.append(data))
+    journal = Journal([tmp_path / "lines.jsonl"], pause=0.2)
+    journal.append(0, b"0").result(timeout=10)
+    lines = [journal.append(0, b"%d" % number) for number in range(1, 50)]
+    lines[-1].result(timeout=10)
+    assert all(line.done() for line in lines)
+    assert b"".join(writes) == b"".join(b"%d\n" % number for number in range(50))
+    assert len(writes) < 10
+    journal.append(0, b"last")
+    journal.close()
+    assert writes[-1] == b"last\n"

@@ -54,10 +54,12 @@ class Busy:
     def pids(self) -> list[int]:
         return [self.process.pid]
 
-    def freeze(self, timeout: float = 5.0) -> None:
+    def order_freeze(self) -> None:
         self.process.send_signal(19)
 
-    def thaw(self, timeout: float = 5.0) -> None:
+    def wait_frozen(self, timeout: float = 5.0) -> None: ...
+
+    def thaw(self) -> None:
         self.process.send_signal(18)
 
     def start_thread(self) -> None:

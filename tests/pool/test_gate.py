@@ -32,11 +32,13 @@ class Ticking:
     def pids(self) -> list[int]:
         return [self.process.pid]
 
-    def freeze(self, timeout: float = 5.0) -> None:
+    def order_freeze(self) -> None:
         os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def wait_frozen(self, timeout: float = 5.0) -> None:
         self.is_frozen = True
 
-    def thaw(self, timeout: float = 5.0) -> None:
+    def thaw(self) -> None:
         os.killpg(self.process.pid, signal.SIGCONT)
         self.is_frozen = False
 

@@ -36,7 +36,7 @@ def warm_up() -> None:
     """
     import triton
 
-    from kerneldojo.devices import target_sample
+    from kerneldojo.devices import libdevice, target_sample
 
     knobs: Any = triton.knobs  # pyright: ignore[reportAttributeAccessIssue]
     if knobs.runtime.interpret:
@@ -44,6 +44,7 @@ def warm_up() -> None:
     compiled = compile_kernels(kernels_of(target_sample), [target_sample.SPECIALIZATION], target_sample.CAPABILITY)
     if compiled[0].error:
         raise RuntimeError(f"the Triton compiler does not work here: {compiled[0].error}")
+    libdevice.keep_common_part(target_sample.CAPABILITY)
 
 
 def compile_module(module: ModuleType, specializations: Specializations, capability: Sequence[int]) -> list[Compiled]:

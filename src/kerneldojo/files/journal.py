@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -21,9 +22,17 @@ Entry = tuple[int, bytes, "Future[None]"]
 class Journal:
     """Appends lines to several files; each line's future is done once it is on disk."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        """Open `paths` for appending, torn last lines cut off."""
+    def __init__(self, paths: Sequence[Path], *, pause: float = 0.0) -> None:
+        """Open `paths` for appending, torn last lines cut off.
+
+        Args:
+            paths: the files, which are made where they are not there.
+            pause: seconds between the end of one write and the next. A line that comes after a longer silence is
+                written at once; lines that come quickly are written together, for each write costs a switch of threads
+                and an `fsync`, however short the line.
+        """
         self._paths = list(paths)
+        self._pause, self._written = pause, -pause
         for path in self._paths:
             cut_torn_line(path)
         self._files = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) for path in self._paths]
@@ -67,10 +76,14 @@ class Journal:
         is_open = True
         while is_open:
             batch = [self._entries.get()]
+            left = self._written + self._pause - time.monotonic()
+            if left > 0 and batch[0] is not None and not self._is_closed:
+                time.sleep(left)
             while not self._entries.empty():
                 batch.append(self._entries.get())
             is_open = batch[-1] is not None
             self._write([entry for entry in batch if entry is not None])
+            self._written = time.monotonic()
 
     def _write(self, batch: list[Entry]) -> None:
         if self._failure is None:

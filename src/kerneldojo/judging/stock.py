@@ -12,9 +12,11 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import queue
 import threading
 from collections import OrderedDict
+from pathlib import Path
 from typing import Any
 
 from kerneldojo.judging.ends import HostedEnd, Infrastructure
@@ -24,8 +26,13 @@ from kerneldojo.judging.ruling import Ruling
 
 MAX_KINDS = 2
 """Requests (limits, model of GPU) for which sessions are kept ready, of one fork server."""
-MAX_REFERENCES = 16
-"""Idle reference runners."""
+MIN_REFERENCES = 16
+"""Idle reference runners that are kept however little memory there is."""
+MAX_REFERENCES = max(MIN_REFERENCES, 128 // len(os.sched_getaffinity(0)))
+"""Idle reference runners: a rollout comes back to a problem when it has been through all others. A machine of more
+cores has more judges, which share them out. Each has some 12 MB."""
+SPARE_MEMORY = 0.25
+"""Share of the machine's memory that must be free for more of them than that."""
 MAX_USES = 200
 """Verdicts of one reference runner, so that nothing that a problem's code leaks adds up for ever."""
 MAX_ENDING = 16
@@ -144,6 +151,13 @@ class Ready:
             self._endings.add(session)
 
 
+def _has_spare_memory() -> bool:
+    """Whether idle processes are in nobody's way."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    total, available = (int(lines[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
+    return available >= SPARE_MEMORY * total
+
+
 class References:
     """Reference runners that wait for the next candidate for their problem.
 
@@ -181,7 +195,8 @@ class References:
             return
         with self._lock:
             self._idle.append((key, reference))
-            surplus = [self._idle.pop(0)[1] for _ in range(len(self._idle) - MAX_REFERENCES)]
+            room = MAX_REFERENCES if len(self._idle) <= MIN_REFERENCES or _has_spare_memory() else MIN_REFERENCES
+            surplus = [self._idle.pop(0)[1] for _ in range(len(self._idle) - room)]
         for old in surplus:
             self._endings.add(old.hosted.session)
 

@@ -12,9 +12,9 @@ import time
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-import openai
 from pydantic import Field
 
+from kerneldojo.policies.connections import Clients
 from kerneldojo.policies.policy import Request
 from kerneldojo.policies.rates import Allowance
 from kerneldojo.policies.retrying import CallFailed, MalformedReply, RetryConfig, retrying
@@ -85,7 +85,7 @@ class EndpointPolicy:
         self.url = url
         self.tally = Tally()
         # Retries are ours: the package's own would neither be counted nor see garbled replies.
-        self._client = openai.AsyncOpenAI(
+        self._clients = Clients(
             api_key=self._key or "none", base_url=url, max_retries=0, timeout=self.config.retry.timeout
         )
         self._slots = asyncio.Semaphore(self.config.concurrency)
@@ -118,7 +118,7 @@ class EndpointPolicy:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.close()
+        await self._clients.close()
 
     def _count(self, **amounts: float) -> None:
         now = self.tally.model_dump()
@@ -156,8 +156,9 @@ class EndpointPolicy:
         prompt_tokens = answer_tokens = 0
         try:
             async with asyncio.timeout(self.config.retry.timeout):
-                response = await self._client.chat.completions.create(**self._fields(request))
-                parts = await self._streamed(response) if self.config.streaming else self._whole(response)
+                with self._clients.one() as client:
+                    response = await client.chat.completions.create(**self._fields(request))
+                    parts = await self._streamed(response) if self.config.streaming else self._whole(response)
             text, reasoning, finish, (prompt_tokens, answer_tokens) = parts
         finally:
             self._tokens.settle(prompt_tokens + answer_tokens - estimate)

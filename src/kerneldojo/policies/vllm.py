@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import openai
 from pydantic import Field
 
+from kerneldojo.policies.connections import Clients
 from kerneldojo.policies.policy import Request
 from kerneldojo.policies.retrying import CallFailed, MalformedReply, RetryConfig, described, retrying
 from kerneldojo.schema import Answer, Frozen, Usage
@@ -58,7 +59,7 @@ class VllmPolicy:
         self._model = model
         self._gives_ids: bool | None = None
         self._key = os.environ.get(self.config.api_key_env, "")
-        self._client = openai.AsyncOpenAI(
+        self._clients = Clients(
             api_key=self._key or "none",
             base_url=f"{self.url}/v1",
             max_retries=0,
@@ -111,7 +112,7 @@ class VllmPolicy:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.close()
+        await self._clients.close()
 
     def _clean(self, text: str) -> str:
         return text.replace(self._key, "***") if self._key else text
@@ -138,13 +139,14 @@ class VllmPolicy:
         """One try."""
         version = self.version
         async with asyncio.timeout(self.config.retry.timeout):
-            if self._model is None:
-                self._model = _first_model(await self._client.models.list())
-            prompt = request.prompt_ids or await self._rendered(request)
-            fields = self._fields(
-                self._model, prompt, request.max_tokens, request.temperature, request.top_p, request.seed
-            )
-            reply = await self._client.completions.create(**fields)
+            with self._clients.one() as client:
+                if self._model is None:
+                    self._model = _first_model(await client.models.list())
+                prompt = request.prompt_ids or await self._rendered(client, request)
+                fields = self._fields(
+                    self._model, prompt, request.max_tokens, request.temperature, request.top_p, request.seed
+                )
+                reply = await client.completions.create(**fields)
         choice = _choice(reply)
         ids, log_probs = _sampled(choice)
         if not self.has_true_log_probs(request.temperature, request.top_p):
@@ -159,11 +161,11 @@ class VllmPolicy:
             usage=Usage(prompt_tokens=len(prompt), answer_tokens=len(ids or ())),
         )
 
-    async def _rendered(self, request: Request) -> tuple[int, ...]:
+    async def _rendered(self, client: openai.AsyncOpenAI, request: Request) -> tuple[int, ...]:
         """The prompt's ids by the server's own chat template, for a run without a tokenizer."""
         messages = [{"role": message.role, "content": message.content} for message in request.messages]
         body = {"model": self._model, "messages": messages, "add_generation_prompt": True}
-        reply: Any = await self._client.post(f"{self.url}/tokenize", body=body, cast_to=object)
+        reply: Any = await client.post(f"{self.url}/tokenize", body=body, cast_to=object)
         ids = reply.get("tokens") if isinstance(reply, dict) else None
         return _ids(ids, "tokens")
 

@@ -27,6 +27,8 @@ from kerneldojo.rollout.versions import versions
 from kerneldojo.schema import Episode, Frozen, Turn
 
 MANIFEST, EPISODES, TURNS, FAULTS, LOCK = "manifest.json", "episodes.jsonl", "turns.jsonl", "faults.jsonl", "lock"
+PAUSE = 0.05
+"""Seconds between two writes to disk; a turn that is lost to kill -9 within them is played again."""
 FORMAT = 1
 """Of the folder; raised when an older one can no longer be read."""
 DECIDING = ("kerneldojo", "torch", "triton", "transformers", "vllm")
@@ -144,7 +146,7 @@ class RunWriter:
         """Ids of the finished episodes."""
         self.turns = folder.turns()
         """Turns on disk when the folder was opened, by episode."""
-        self._journal = Journal([folder.path / name for name in (EPISODES, TURNS, FAULTS)])
+        self._journal = Journal([folder.path / name for name in (EPISODES, TURNS, FAULTS)], pause=PAUSE)
 
     def resumed(self, episode: Episode) -> Episode:
         """An episode that was not finished, with the turns that are on disk."""

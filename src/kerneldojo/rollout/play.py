@@ -30,6 +30,7 @@ from kerneldojo.episodes import (
 )
 from kerneldojo.policies import Policy, Request
 from kerneldojo.rollout.folder import Manifest, RunFolder, RunWriter
+from kerneldojo.rollout.garbage import undisturbed
 from kerneldojo.rollout.judges import AsyncJudge
 from kerneldojo.rollout.lock import RunError
 from kerneldojo.rollout.progress import Display, display_for
@@ -154,7 +155,8 @@ async def play_episodes(
         if run is not None:
             table.verdicts.learn(run.folder.episodes())
         table.verdicts.learn(waiting)
-        return await table.play(waiting)
+        with undisturbed():
+            return await table.play(waiting)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""A uid of its own for each contestant, from a range that nothing else uses.
+"""A uid of its own for each contestant, from ranges that nothing else uses.
 
 With it the kernel refuses signals and memory access to everyone else's processes by the oldest rule there is, and
 RLIMIT_NPROC counts this contestant alone. A uid is held by binding an abstract Unix socket named after it: the kernel
@@ -11,33 +11,43 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 FIRST_UID, LAST_UID = 60600, 61183
 """Between systemd's ranges for home folders and for dynamic users; small enough for a rootless container's map."""
+FURTHER_UIDS = 1_900_000_000, 1_900_016_383
+"""Used when those are taken, as by dozens of judges on one machine: above systemd's range for containers."""
+MAPS = Path("/proc/self/uid_map"), Path("/proc/self/gid_map")
 
 
 class HeldUid:
     """A uid (and gid of the same number) that is ours until this process ends or `close` is called.
 
     Raises:
-        OSError: every uid of the range is taken.
+        OSError: every uid is taken.
     """
 
     def __init__(self) -> None:
-        span = LAST_UID - FIRST_UID + 1
-        start = os.getpid() % span
         self._lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        for offset in range(span):
-            self.number = FIRST_UID + (start + offset) % span
-            try:
-                self._lock.bind(f"\0kerneldojo-uid-{self.number}")
+        for self.number in candidates(FIRST_UID, LAST_UID):
+            if self._holds():
                 return
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise
+        if exists(FURTHER_UIDS[-1]):
+            for self.number in candidates(*FURTHER_UIDS):
+                if self._holds():
+                    return
+        self._lock.close()
         raise OSError(errno.EAGAIN, "no uid is free for a contestant")
+
+    def _holds(self) -> bool:
+        try:
+            self._lock.bind(f"\0kerneldojo-uid-{self.number}")
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise
+        return True
 
     def close(self) -> None:
         """Give it back."""
@@ -60,6 +70,22 @@ class HeldUid:
         for parent, folders, files in os.walk(folder):
             for name in (*folders, *files):
                 os.chown(Path(parent, name), self.number, self.number, follow_symlinks=False)
+
+
+def candidates(first: int, last: int) -> Iterator[int]:
+    """All of a range, from somewhere within it: so that those who come at once seldom meet."""
+    span = last - first + 1
+    start = os.getpid() % span
+    return (first + (start + offset) % span for offset in range(span))
+
+
+def exists(number: int, maps: Sequence[Path] = MAPS) -> bool:
+    """Whether there is such a user and such a group in our user namespace."""
+    for path in maps:
+        rows = [[int(field) for field in line.split()] for line in path.read_text().splitlines()]
+        if not any(first <= number < first + count for first, _, count in rows):
+            return False
+    return True
 
 
 def open_to_everyone(path: Path) -> bool:
