@@ -229,3 +229,16 @@ def test_tf32_is_idempotent_close_and_never_larger_when_truncated(value) -> None
         if bool(cut.isfinite()) and abs(value) > 1e-37:
             assert abs(float(cut) - value) <= bound * abs(value)
     assert abs(float(to_tf32(x))) <= abs(value)
+
+
+def test_people_read_no_exponents() -> None:
+    expected = torch.ones(8, 64, dtype=torch.float64)
+    native = expected.float()
+    wrong = native.clone()
+    wrong[3, 5] += 0.123
+    budget = make_budget(expected, native)
+    found = compare(expected, wrong, budget)
+    assert found.max_error > 1000
+    text = found.describe()
+    assert "e+0" not in text
+    assert f"{float(f'{found.max_error:.2g}'):,.0f} times the tolerance" in text

@@ -200,7 +200,8 @@ def _episodes(path: Path) -> Iterator[Episode]:
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"])
-            raise RunError(f"{path}, line {number}: no episode ({place}: {first['msg']})") from None
+            told = f"{place}: {first['msg']}" if place else first["msg"]
+            raise RunError(f"{path}, line {number}: no episode ({told})") from None
 
 
 def _check_same(path: Path, begun: Manifest, asked: Manifest) -> None:

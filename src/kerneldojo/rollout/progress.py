@@ -26,8 +26,9 @@ class Display:
             MofNCompleteColumn(),
             TextColumn("episodes"),
             TimeElapsedColumn(),
-            TextColumn("[dim]left"),
+            TextColumn("[dim]and"),
             TimeRemainingColumn(),
+            TextColumn("[dim]left"),
             expand=True,
         )
         self._task = self._bar.add_task("", total=total, completed=done)
