@@ -29,6 +29,7 @@ class Knot:
 
 def test_old_objects_are_passed_over_and_new_ones_are_not() -> None:
     gc.set_threshold(700, 10, 10)
+    gc.collect()  # So that none is due before the old one is set aside.
     old = weakref.ref(Knot())
     with undisturbed():
         assert gc.get_freeze_count() > 0
@@ -58,10 +59,9 @@ def test_of_several_the_last_ends_it_in_whatever_order() -> None:
 def test_a_program_that_looks_after_it_itself_is_left_alone() -> None:
     gc.set_threshold(700, 10, 10)
     gc.freeze()
-    before = gc.get_freeze_count()
     with undisturbed():
         assert gc.get_threshold()[0] == 700
-    assert gc.get_freeze_count() == before
+    assert gc.get_freeze_count() > 0, "what it had set aside still is, but for what has been freed since"
     gc.unfreeze()
     gc.set_threshold(0, 10, 10)
     with undisturbed():
