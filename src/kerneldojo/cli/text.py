@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import inspect
 
+from kerneldojo.schema.figures import plain
+
 MAX_CHARACTERS = 4000
 """Longest text that is shown; a longer one is cut, and the cut is said."""
 
@@ -49,8 +51,8 @@ def short_ratio(value: float) -> str:
 
 
 def magnitude(value: float) -> str:
-    """Two significant digits of an error in tolerances, which is 0.05 or some thousands: `0.062×`, `7,000×`."""
-    return f"{float(f'{value:.2g}'):,.0f}×" if value >= 100 else f"{value:.2g}×"
+    """An error in tolerances, which is 0.05 or some thousands: `0.062×`, `7,000×`."""
+    return f"{plain(value)}×"
 
 
 def unwrapped(docstring: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kerneldojo.cli.arguments import BadUsage
+from kerneldojo.cli.arguments import BadUsage, mendable
 from kerneldojo.cli.streams import say
 
 if TYPE_CHECKING:
@@ -42,9 +42,8 @@ def sft_command(config: ConfigFile, overrides: Overrides = None, resume: Resume 
         from kerneldojo.training.sft import train_sft
 
         told = load_config(SFTConfig, config, overrides or [])
-        _require_device(told.device)
-        _require_model(told.model.path)
         with _ranks(told.device) as ranks:
+            _require_model(told.model.path)
             outcome = train_sft(told, ranks, resume=resume, show=not quiet)
     _end(outcome, told.output)
 
@@ -58,26 +57,10 @@ def rl_command(config: ConfigFile, overrides: Overrides = None, resume: Resume =
         from kerneldojo.training.settings import load_config
 
         told = load_config(RLConfig, config, overrides or [])
-        _require_device(told.device)
         with _ranks(told.device) as ranks, _executor(told, is_first=ranks.is_first) as executor:
             _require_model(told.model.path)
             outcome = train_rl(told, executor, ranks, resume=resume, show=not quiet)
     _end(outcome, told.output)
-
-
-def _require_device(device: str) -> None:
-    """Make sure that a device to train on is here.
-
-    Raises:
-        BadUsage: it is not.
-    """
-    import torch
-
-    kind, _, number = device.partition(":")
-    if kind not in ("auto", "cpu", "cuda") or (number and not (kind == "cuda" and number.isdecimal())):
-        raise BadUsage(f"device: {device!r} is none of auto, cpu, cuda, cuda:N")
-    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-        raise BadUsage(f"device: there is no {device}: this machine has {torch.cuda.device_count()} GPUs")
 
 
 def _require_model(path: str | None) -> None:
@@ -124,7 +107,8 @@ def training_errors() -> Generator[None]:
 def _ranks(device: str) -> Generator[Ranks]:
     from kerneldojo.training.parallel import end_ranks, start_ranks
 
-    ranks = start_ranks(device)
+    with mendable(ValueError):
+        ranks = start_ranks(device)
     try:
         yield ranks
     finally:

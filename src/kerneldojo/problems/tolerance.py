@@ -31,6 +31,8 @@ from typing import Literal
 
 import torch
 
+from kerneldojo.schema.figures import plain
+
 SIGMAS = 10.0
 """Allowed multiple of the rms error of the reference; the largest of 1e8 normal errors lies at 5.7."""
 ELEMENT_FACTOR = 4.0
@@ -106,7 +108,7 @@ class Comparison:
             return f"wrong {self.reason}: {self.detail}"
         if self.reason == "precision":
             return (
-                f"every element is close, but errors are {_plain(self.max_error)} times what the accepted precision "
+                f"every element is close, but errors are {plain(self.max_error)} times what the accepted precision "
                 "makes (rounding operands or sums too coarsely?)"
             )
         text = f"{100 * self.fraction_wrong:.3g} % of the elements are wrong"
@@ -116,17 +118,12 @@ class Comparison:
                 text += f"; the first, {place}, is NaN or infinite where it should not be, or the reverse"
             else:
                 text += (
-                    f"; the worst, {place}, is off by {_plain(self.off_by)} times the typical size of its row "
-                    f"({_plain(self.max_error)} times the tolerance)"
+                    f"; the worst, {place}, is off by {plain(self.off_by)} times the typical size of its row "
+                    f"({plain(self.max_error)} times the tolerance)"
                 )
         if self.box is not None and self.fraction_wrong < 1:
             text += "; all wrong ones lie within [" + ", ".join(f"{a}..{b}" for a, b in self.box) + "]"
         return text
-
-
-def _plain(value: float) -> str:
-    """Two significant digits, and no exponent for what people count: `0.062`, `7,000`."""
-    return f"{float(f'{value:.2g}'):,.0f}" if 100 <= value < 1e9 else f"{value:.2g}"
 
 
 def make_budget(

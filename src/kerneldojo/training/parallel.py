@@ -83,15 +83,22 @@ class Ranks:
 def start_ranks(device: str = "auto") -> Ranks:
     """Join the other processes that torchrun started, if it did.
 
-    `device`: `auto` (a GPU for each rank where there is one), `cpu` or `cuda`.
+    `device`: `auto` (a GPU for each rank where there is one), `cpu`, `cuda` or `cuda:N`.
+
+    Raises:
+        ValueError: in one line, there is no such device.
     """
+    kind, _, number = device.partition(":")
+    if kind not in ("auto", "cpu", "cuda") or (number and not (kind == "cuda" and number.isdecimal())):
+        raise ValueError(f"device: {device!r} is none of auto, cpu, cuda, cuda:N")
     count, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-    use_cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+    use_cuda = kind == "cuda" or (kind == "auto" and torch.cuda.is_available())
     if not use_cuda:
         chosen = torch.device("cpu")
     else:
-        local = int(os.environ.get("LOCAL_RANK", "0"))
-        chosen = torch.device(device if device.startswith("cuda:") else f"cuda:{local}")
+        chosen = torch.device("cuda", int(number or os.environ.get("LOCAL_RANK", "0")))
+        if chosen.index >= torch.cuda.device_count():
+            raise ValueError(f"device: there is no {chosen}: this machine has {torch.cuda.device_count()} GPUs")
         torch.cuda.set_device(chosen)
     if count > 1 and not dist.is_initialized():
         backend = "nccl" if use_cuda else "gloo"

@@ -129,11 +129,13 @@ class Contained:
 
     def freeze(self) -> bool:
         """Stop all of its processes; returns when they are. False if it has ended."""
-        return self._request(b"freeze") is not None
+        self.ask_to_freeze(True)
+        return self.wait_frozen()
 
     def thaw(self) -> bool:
         """Let them go on. False if it has ended."""
-        return self._request(b"thaw") is not None
+        self.ask_to_freeze(False)
+        return self.wait_frozen()
 
     def ask_to_freeze(self, frozen: bool) -> None:
         """Begin to stop all of its processes, or to let them go on: several may be asked before any is waited for."""
@@ -145,11 +147,8 @@ class Contained:
 
     def memory_bytes(self) -> int:
         """Host memory in use by all of its processes, in bytes; 0 if it has ended."""
-        return int(self._request(b"memory") or 0)
-
-    def _request(self, what: bytes) -> bytes | None:
-        self._ask(what)
-        return self._answer()
+        self._ask(b"memory")
+        return int(self._answer() or 0)
 
     def _ask(self, what: bytes) -> None:
         if self._ended is None:

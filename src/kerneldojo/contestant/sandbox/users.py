@@ -30,13 +30,9 @@ class HeldUid:
 
     def __init__(self) -> None:
         self._lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        for self.number in candidates(FIRST_UID, LAST_UID):
+        for self.number in numbers():
             if self._holds():
                 return
-        if exists(FURTHER_UIDS[-1]):
-            for self.number in candidates(*FURTHER_UIDS):
-                if self._holds():
-                    return
         self._lock.close()
         raise OSError(errno.EAGAIN, "no uid is free for a contestant")
 
@@ -72,8 +68,15 @@ class HeldUid:
                 os.chown(Path(parent, name), self.number, self.number, follow_symlinks=False)
 
 
-def candidates(first: int, last: int) -> Iterator[int]:
-    """All of a range, from somewhere within it: so that those who come at once seldom meet."""
+def numbers() -> Iterator[int]:
+    """All uids that may be used, in the order in which they are tried."""
+    yield from _from_within(FIRST_UID, LAST_UID)
+    if exists(FURTHER_UIDS[-1]):
+        yield from _from_within(*FURTHER_UIDS)
+
+
+def _from_within(first: int, last: int) -> Iterator[int]:
+    """A range, begun somewhere within it: so that those who come at once seldom meet."""
     span = last - first + 1
     start = os.getpid() % span
     return (first + (start + offset) % span for offset in range(span))

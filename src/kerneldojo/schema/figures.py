@@ -1,0 +1,8 @@
+"""Figures as people read them, the same in a verdict's message and in a panel."""
+
+from __future__ import annotations
+
+
+def plain(value: float) -> str:
+    """Two significant digits, and no exponent for what people count: `0.062`, `7,000`."""
+    return f"{float(f'{value:.2g}'):,.0f}" if 100 <= value < 1e9 else f"{value:.2g}"
