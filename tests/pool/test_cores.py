@@ -16,13 +16,12 @@ from hypothesis import strategies as st
 from pooled import wait_until
 
 from kerneldojo.contestant.sandbox import processes
-from kerneldojo.judging.cores import LEAST_CORES, NUM_RESERVED, Cores
+from kerneldojo.judging.cores import LEAST_CORES, NUM_RESERVED, Cores, cores_of_gpus, siblings_of
 from kerneldojo.judging.gate import Gate
 from kerneldojo.judging.host import COMPILE_ARENA_BYTES
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.surroundings import request
-from kerneldojo.pool.placement import cores_of_gpus
 
 ALL = sorted(os.sched_getaffinity(0))
 BUSY = """
@@ -127,13 +126,17 @@ def test_a_window_that_fails_gives_the_cores_back(busy: Busy) -> None:
     assert os.sched_getaffinity(0) == set(ALL)
 
 
-def test_with_one_verdict_at_a_time_nothing_is_moved(busy: Busy) -> None:
-    gate = Gate(1, Cores(ALL[:1], [*ALL[1:], ALL[-1] + 1]))
+@needs_two_cores
+def test_one_verdict_at_a_time_has_its_cores_too(busy: Busy) -> None:
+    """Even so, fork servers, keepers and the other threads of a core would be beside what is timed."""
+    gate = Gate(1, Cores(ALL[:1], ALL[1:]))
     with gate.admit() as guest:
         guest.sessions.append(busy)
         with guest.window():
-            assert busy.masks() == [set(ALL)] * 2
-            assert os.sched_getaffinity(0) == set(ALL)
+            assert busy.masks() == [{ALL[0]}] * 2
+            assert os.sched_getaffinity(0) == {ALL[0]}
+        assert busy.masks() == [set(ALL)] * 2
+        assert os.sched_getaffinity(0) == set(ALL)
 
 
 @needs_two_cores
@@ -172,11 +175,33 @@ def test_cores_that_cannot_be_kept_apart_are_refused(reserved: list[int], rest: 
 
 @given(st.sets(st.integers(0, 255), max_size=64))
 def test_cores_are_reserved_only_where_there_are_many(cores: set[int]) -> None:
-    kept = Cores.of(cores)
+    kept = Cores.of(cores, lambda core: {core})
     assert (kept is None) == (len(cores) < LEAST_CORES)
     if kept is not None:
         assert kept.reserved | kept.rest == cores
         assert len(kept.reserved) == NUM_RESERVED
+
+
+@pytest.mark.parametrize("distance", [1, 32])
+@given(num=st.integers(8, 64))
+def test_no_two_reserved_threads_are_of_one_core(distance: int, num: int) -> None:
+    """Threads of a core are numbered next to each other on some machines, and half of all apart on others."""
+
+    def siblings(thread: int) -> set[int]:
+        return {thread, thread ^ 1} if distance == 1 else {thread, (thread + 32) % 64}
+
+    kept = Cores.of(range(num), siblings)
+    assert kept is not None
+    assert kept.reserved | kept.rest | kept.idle == set(range(num))
+    assert not (kept.reserved & kept.idle or kept.rest & kept.idle)
+    if len({min(siblings(thread)) for thread in range(num)}) > NUM_RESERVED:
+        assert not any(siblings(one) & kept.reserved - {one} for one in kept.reserved)
+        assert kept.idle == {other for one in kept.reserved for other in siblings(one) if other < num} - kept.reserved
+
+
+def test_the_system_tells_of_siblings_and_what_it_does_not_know_is_alone() -> None:
+    assert ALL[0] in siblings_of(ALL[0])
+    assert siblings_of(10**6) == {10**6}
 
 
 @given(st.integers(1, 16), st.sets(st.integers(0, 255), max_size=128))

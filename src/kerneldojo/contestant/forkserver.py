@@ -5,7 +5,8 @@ judge would hold seeds and tokens), runs with one thread (a parallel operation b
 first one for ever), never touches CUDA and never sees a candidate. One flavour interprets kernels, one compiles them
 for a target, one runs them on CUDA: Triton cannot do two of these in one process.
 
-The judge sends `{"op": "spawn", ...}` with the contestant's descriptors and a *leash*, a socket of its own for each
+The judge sends `{"op": "learn", ...}` for what later contestants should find ready (`devices.cuda.launchers`), and
+`{"op": "spawn", ...}` with a contestant's descriptors and a *leash*, a socket of its own for each
 contestant: over it the judge says `kill`, `freeze`, `rest` and the like, and hears how the contestant ended. When a
 leash or the control socket closes, what hangs on it is killed: nothing outlives the judge.
 """
@@ -146,6 +147,7 @@ class Server:
         self._flavour = flavour
         self._features = features
         self._slots: list[Slot] = []
+        self._learning: set[int] = set()
 
     def serve(self) -> None:
         """Run until the control socket closes, then kill whatever is left."""
@@ -165,6 +167,8 @@ class Server:
     def _turn(self) -> None:
         poller = select.poll()
         poller.register(self._control.fileno(), select.POLLIN)
+        for done in self._learning:
+            poller.register(done, select.POLLIN)
         for slot in self._slots:
             poller.register(slot.contained.fileno(), select.POLLIN)
             if not slot.is_ending:
@@ -179,8 +183,20 @@ class Server:
         for slot, frozen in owed:  # All keepers were asked before any is waited for: windows freeze many at once.
             slot.contained.wait_frozen()
             self._answer(slot, {"frozen": frozen})
+        for done in self._learning & ready:
+            self._learning.remove(done)
+            self._launchers().finish(done)
         if self._control.fileno() in ready:
-            self._spawn(self._control.receive(timeout=30))
+            order = self._control.receive(timeout=30)
+            if order["op"] == "learn":
+                self._learning |= {done for types in order["launchers"] if (done := self._launchers().begin(types))}
+            else:
+                self._spawn(order)
+
+    def _launchers(self) -> Any:
+        from kerneldojo.devices.cuda import warm
+
+        return warm.launchers()
 
     def _spawn(self, request: dict[str, Any]) -> None:
         fds = self._control.received_fds[:]

@@ -45,8 +45,8 @@ class Judge:
             again now and then (`judging.reference_times`).
         contexts_beside_windows: on a CUDA device, let contexts come and go while another verdict is timed
             (`judging.gpu.Bench`).
-        cores: those that no other judge uses; with several verdicts at once on a CUDA device, some are reserved for
-            what is timed (`judging.cores`). None by default.
+        cores: those that no other judge uses; on a CUDA device, some are reserved for what is timed
+            (`judging.cores`). By default the device's even share of those that this process may use.
     """
 
     def __init__(

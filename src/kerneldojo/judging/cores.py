@@ -14,7 +14,9 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
 
 from kerneldojo.contestant.sandbox import processes
 
@@ -23,8 +25,16 @@ log = logging.getLogger(__name__)
 NUM_RESERVED = 5
 """For the judge's thread, reference, contestant and twin, each of which spins until it is its turn, and the driver's
 threads in them."""
+SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 LEAST_CORES = 8
 """Where there are fewer, reserving some would cost the rest more than it spares the timed."""
+
+
+def cores_of_gpus(num_gpus: int, cores: Sequence[int]) -> list[tuple[int, ...]]:
+    """An even share of neighbouring cores for the worker of each GPU, so that none disturbs another's timing."""
+    ordered = sorted(cores)
+    bounds = [len(ordered) * position // num_gpus for position in range(num_gpus + 1)]
+    return [tuple(ordered[start:stop]) for start, stop in pairwise(bounds)]
 
 
 class Cores:
@@ -33,22 +43,42 @@ class Cores:
     Args:
         reserved: for what is timed.
         rest: for everything else while a window is open.
+        idle: for nobody while a window is open: the other threads of the reserved cores.
 
     Raises:
         ValueError: one of them is empty, or they overlap.
     """
 
-    def __init__(self, reserved: Iterable[int], rest: Iterable[int]) -> None:
-        self.reserved, self.rest = frozenset(reserved), frozenset(rest)
+    def __init__(self, reserved: Iterable[int], rest: Iterable[int], idle: Iterable[int] = ()) -> None:
+        self.reserved, self.rest, self.idle = frozenset(reserved), frozenset(rest), frozenset(idle)
         if not self.reserved or not self.rest or self.reserved & self.rest:
             raise ValueError("reserved cores and the rest must be two sets that share nothing, neither of them empty")
         self._has_complained = False
 
     @classmethod
-    def of(cls, cores: Iterable[int]) -> Cores | None:
-        """The first few of `cores` reserved; None if there are too few to do so."""
+    def of(cls, cores: Iterable[int], siblings: Callable[[int], set[int]] | None = None) -> Cores | None:
+        """The first few of `cores` reserved; None if there are too few to do so.
+
+        Two threads of one core share its execution units, so no two of the reserved are of one core and their other
+        threads stay idle, where there are cores enough for that.
+
+        Args:
+            cores: those to divide.
+            siblings: the threads of the core that one is of; asked of the system by default.
+        """
         ordered = sorted(cores)
-        return cls(ordered[:NUM_RESERVED], ordered[NUM_RESERVED:]) if len(ordered) >= LEAST_CORES else None
+        if len(ordered) < LEAST_CORES:
+            return None
+        groups = {
+            min(group): group
+            for group in (({core} | (siblings or siblings_of)(core)) & set(ordered) for core in ordered)
+        }
+        firsts = sorted(groups)[:NUM_RESERVED]
+        idle = set().union(*(groups[first] for first in firsts)) - set(firsts)
+        rest = set(ordered) - idle - set(firsts)
+        if len(firsts) == NUM_RESERVED and rest:
+            return cls(firsts, rest, idle)
+        return cls(ordered[:NUM_RESERVED], ordered[NUM_RESERVED:])
 
     @contextlib.contextmanager
     def reserved_for(self, timed: Iterable[int], others: Iterable[int] = ()) -> Generator[None]:
@@ -66,7 +96,7 @@ class Cores:
             yield
         finally:
             for thread in _threads({*_ours(), *timed, *others}):  # Also those that were born meanwhile.
-                self._move(thread, before.get(thread, self.reserved | self.rest), {})
+                self._move(thread, before.get(thread, self.reserved | self.rest | self.idle), {})
 
     def _move(self, thread: int, cores: Iterable[int], before: dict[int, set[int]]) -> None:
         try:
@@ -78,6 +108,16 @@ class Cores:
             if not self._has_complained:
                 self._has_complained = True
                 log.warning("cores cannot be reserved for all that is timed: %s", error)
+
+
+def siblings_of(core: int) -> set[int]:
+    """The threads of the core that `core` is one of, as far as the system tells."""
+    try:
+        text = Path(SIBLINGS.format(core)).read_text()
+        ends = [part.split("-") for part in text.strip().split(",")]
+        return {number for part in ends for number in range(int(part[0]), int(part[-1]) + 1)}
+    except (OSError, ValueError):
+        return {core}
 
 
 def _ours() -> list[int]:

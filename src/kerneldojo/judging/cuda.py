@@ -17,6 +17,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
+from kerneldojo.devices.cuda.launchers import checked
 from kerneldojo.judging import profile, timing
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.cause import check_cause, no_own_kernel
@@ -167,6 +168,8 @@ class _Verdict:
             findings.max_error = match.seen.max_error
             findings.precision_class = match.seen.precision_class
         findings.outputs_matched = True
+        lacked = (checked(item.get("launcher")) for item in match.seen.specializations)
+        self.bench.server.learn([types for types in lacked if types is not None])
 
     def _measure(self, match: Match, twin: Twin, inputs: Any) -> None:
         findings, bench = self.findings, self.bench

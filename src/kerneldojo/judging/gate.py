@@ -255,7 +255,8 @@ class Guest:
     def window(self) -> Generator[None]:
         """Have the device alone. Not to be nested."""
         if self._gate.capacity == 1:
-            yield
+            with self._gate.reserve_cores(self):
+                yield
             return
         started = time.monotonic()
         frozen = self._gate.open_for(self)

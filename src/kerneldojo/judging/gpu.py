@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator
@@ -22,7 +23,7 @@ from kerneldojo.devices.cuda.driver import CudaError
 from kerneldojo.devices.cuda.memory import SharedRegion
 from kerneldojo.devices.cuda.window import Stopwatch
 from kerneldojo.judging.contestant import Contestant
-from kerneldojo.judging.cores import Cores
+from kerneldojo.judging.cores import Cores, cores_of_gpus
 from kerneldojo.judging.ends import HostedEnd, Infrastructure
 from kerneldojo.judging.gate import Canary, Gate, Guest
 from kerneldojo.judging.processes import ForkServer, Session
@@ -136,8 +137,8 @@ class Bench(ABC):
         if reference is None:
             reference = Reference(self._session(protocol, guest, None, silent=False), problem, REFERENCE_SECONDS)
         else:
-            if isinstance(reference.hosted.session, GatedSession):
-                reference.hosted.session.attend(guest)
+            assert isinstance(reference.hosted.session, GatedSession)
+            reference.hosted.session.attend(guest)
             reference.renew(REFERENCE_SECONDS)
             self.clear(reference.hosted.arena)
         guest.budgets.append(reference.hosted)
@@ -149,8 +150,8 @@ class Bench(ABC):
             is_spent = False
             raise
         finally:
-            if isinstance(reference.hosted.session, GatedSession):
-                reference.hosted.session.part()
+            assert isinstance(reference.hosted.session, GatedSession)
+            reference.hosted.session.part()
             # One that compiled its baseline is not kept: torch falls back to eager after a few compilations.
             self.runners.give_back(key, reference, is_spent=is_spent or protocol.baseline == "compile")
 
@@ -182,8 +183,6 @@ class Bench(ABC):
             self.tidy(most_bytes=0)
             arena = self.new_arena(inputs, silent=silent)
         wanted = request(protocol, self.device, self.device_nodes())
-        if self.gate.capacity == 1:
-            return Session(self.server, arena, wanted)
         return GatedSession(self.server, arena, wanted, guest)
 
     def measure_alone(self, guest: Guest, findings: Findings, action: Callable[[], None]) -> None:
@@ -195,7 +194,8 @@ class Bench(ABC):
         for session in guest.sessions:  # All have cores reserved, or one side is timed on other cores than the other.
             session.wait_started()
         if self.gate.capacity == 1 or self._canary is None:
-            action()  # Nobody else of ours is there, and the trials see strangers by themselves.
+            with guest.window():
+                action()  # Nobody else of ours is there, and the trials see strangers by themselves.
             return
         for _ in range(NUM_WINDOWS):
             with contextlib.ExitStack() as stack:
@@ -227,7 +227,8 @@ class CudaBench(Bench):
         num_verdicts: verdicts at once, fewer where its memory does not allow so many; they share its memory evenly.
         reuse_reference_times: whether a problem's reference time serves several verdicts.
         contexts_beside_windows: see `Bench`.
-        cores: those that this device has to itself; some are reserved for windows when several verdicts run at once.
+        cores: those that this device has to itself, of which some are reserved for windows; by default its even share
+            of those that this process may use.
     """
 
     def __init__(
@@ -242,12 +243,15 @@ class CudaBench(Bench):
         properties = torch.cuda.get_device_properties(index)
         uuid = f"GPU-{properties.uuid}"
         shares = Shares.of(num_verdicts, int(properties.total_memory))
+        clock = Clock(uuid)
+        position, count = clock.place()
+        cores = cores or cores_of_gpus(count, sorted(os.sched_getaffinity(0)))[position]
         super().__init__(
             ForkServer("cuda", {"CUDA_VISIBLE_DEVICES": uuid, **FEW_QUEUES}), shares, f"cuda:{index}", cores
         )
         self.index = index
         self.name = properties.name
-        self.clock = Clock(uuid)
+        self.clock = clock
         self.reference_times = ReferenceTimes() if reuse_reference_times else None
         self.contexts_beside_windows = contexts_beside_windows
         self._lock = threading.Lock()

@@ -1,8 +1,8 @@
 """Looking at what came out of timed calls, round by round, while it is still there.
 
-Samples of one secretly chosen call are kept beside the reference's outputs of the very same inputs, and a few calls are
-remembered whole. When the series is over, and the device free for others, the samples are compared with each other, and
-the whole outputs with the oracle.
+The stopwatch has sampled the candidate's outputs and the reference's, of the very same inputs and at the same places.
+Both samples are kept, and a few calls are remembered whole: the device is nobody else's meanwhile, so no more is done.
+When the series is over, all that was sampled is compared, and the whole outputs with the oracle.
 """
 
 from __future__ import annotations
@@ -43,13 +43,16 @@ class Inspection:
     def __init__(self, sides: dict[str, Side], inputs: InputSets, stopwatch: Any) -> None:
         self._sides, self._inputs, self._stopwatch = sides, inputs, stopwatch
         self._chance = random.SystemRandom()
-        self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._samples: list[tuple[Sample, Sample]] = []
+        """The candidate's, and the reference's at the same places."""
+        self._pairs: list[tuple[int, torch.Tensor, torch.Tensor]] = []
+        """Output number, sampled values and the reference's, where the two do not lie alike."""
         self.witnesses: list[Witness] = []
         self.wrong: Ruling | None = None
         """What was wrong about the outputs' places; no round was looked at after that."""
 
     def __call__(self, length: int, timed: dict[str, Timed]) -> None:
-        """Keep samples of one secretly chosen call, and now and then remember it whole."""
+        """Keep what was sampled, and now and then remember a secretly chosen call whole."""
         mine, theirs = timed.get("contestant"), timed.get("reference")
         if self.wrong is not None or mine is None or theirs is None or mine.state != pages.OK:
             return
@@ -69,18 +72,24 @@ class Inspection:
         Raises:
             Ruling: they differ.
         """
-        if not all(agree(values, right) for values, right in self._pairs):
-            raise exploit("wrong_when_timed", "its outputs were right in the rounds and wrong in timed calls")
+        for number in range(len(self._sides["contestant"].layouts)):
+            pairs = [(values, right) for other, values, right in self._pairs if other == number]
+            pairs += [(mine.read(number), theirs.read(number)) for mine, theirs in self._samples]
+            if pairs and not agree(*(torch.cat(column) for column in zip(*pairs, strict=True))):
+                raise exploit("wrong_when_timed", "its outputs were right in the rounds and wrong in timed calls")
 
     def _keep(self, mine: Timed, theirs: Timed, sample: Sample, call: int) -> None:
-        if theirs.state != pages.OK or not theirs.in_bounds:
+        if theirs.state != pages.OK or theirs.sample is None:
+            return
+        if theirs.sample.plan is sample.plan:
+            self._samples.append((sample, theirs.sample))
             return
         for number in range(len(sample.layouts)):
             if not sample.has(call, number):
                 continue
             indices, values = sample.values(call, number)
             right = self._stopwatch.output(self._sides["reference"], theirs, call, number).reshape(-1)
-            self._pairs.append((values, right[indices]))
+            self._pairs.append((number, values, right[indices]))
 
     def _remember(self, mine: Timed, sample: Sample, call: int) -> None:
         time.sleep(0.002)  # Whoever writes after the clock has stopped is found out by what changed meanwhile.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-VERSION = "4"
+VERSION = "5"
 """Raised whenever a change could move a verdict or a figure."""
 
 
@@ -32,7 +32,7 @@ class Protocol:
     """Seconds for the silenced call; a candidate that hangs without its kernels depends on them."""
     timing_seconds: float = 0.3
     """Timing on a real device stops after this long, sharp or not, once there are some windows."""
-    timing_error: float = 0.005
+    timing_error: float = 0.007
     """Half the 95 % interval over the figure at which it is sharp enough."""
     host_memory_bytes: int = 4 << 30
     """Host memory of one hosted process, beyond what it shares with its fork server."""
@@ -46,7 +46,7 @@ class Protocol:
 
 
 PROTOCOLS = {
-    "quick": Protocol(name="quick", num_rounds=2, num_repeats=1, num_trials=20, timing_seconds=0.15, timing_error=0.02),
+    "quick": Protocol(name="quick", num_rounds=2, num_repeats=1, num_trials=20, timing_seconds=0.1, timing_error=0.02),
     "standard": Protocol(),
     "strict": Protocol(name="strict", num_rounds=10, num_repeats=4, num_trials=300, timing_seconds=3.0),
 }

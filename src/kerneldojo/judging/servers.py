@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import subprocess
@@ -114,6 +115,12 @@ class ForkServer:
                         raise Infrastructure(f"the {self.flavour} fork server died") from None
                 except WireError as error:
                     raise Infrastructure(f"the {self.flavour} fork server does not listen: {error}") from None
+
+    def learn(self, launchers: Sequence[Sequence[str]]) -> None:
+        """Have launchers made for signatures of these types, for whatever is spawned later; waits for nothing."""
+        with self._lock, contextlib.suppress(WireError):  # If it died, the next one has to learn them anew.
+            if launchers and self._ready and self._control is not None:
+                self._control.send({"op": "learn", "launchers": [list(types) for types in launchers]})
 
     def close(self) -> None:
         """Let it end, and with it everything that it spawned."""

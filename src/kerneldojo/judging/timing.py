@@ -18,7 +18,6 @@ from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda import statistics, trials
 from kerneldojo.devices.cuda.inputs import InputSets, Layout, may_shuffle, num_sets
 from kerneldojo.devices.cuda.memory import SharedRegion
-from kerneldojo.devices.cuda.statistics import Fit
 from kerneldojo.devices.cuda.trials import Effort, Series, Trials
 from kerneldojo.devices.cuda.window import Side
 from kerneldojo.judging.contestant import Answer, Contestant
@@ -264,10 +263,10 @@ def reference_key(findings: Findings) -> str:
 
 
 def _fill(bench: Any, findings: Findings, match: Match, result: Trials) -> None:
-    try:
-        mine, theirs = result.series["contestant"].fit(), result.series["reference"].fit()
-    except ValueError:
-        raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the device was disturbed during all windows") from None
+    fits = result.fits()
+    if "contestant" not in fits or "reference" not in fits:
+        raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the device was disturbed during all windows")
+    mine, theirs = fits["contestant"], fits["reference"]
     charge = statistics.charge(mine, theirs.around_us, theirs.single_error_us)
     reference_us, interval_us = theirs.per_call_us, theirs.interval_us
     if bench.reference_times is not None:
@@ -281,19 +280,12 @@ def _fill(bench: Any, findings: Findings, match: Match, result: Trials) -> None:
     )
     findings.naive_speedup = findings.speedup
     findings.full_fit = mine
-    findings.silenced_fit = _silenced_fit(result)
+    is_silent = "twin" in fits and not result.series["twin"].failed
+    findings.silenced_fit = fits["twin"] if is_silent else None
     if result.watch.reasons:
         findings.notes.append(f"the device was throttled while it was timed: {', '.join(result.watch.reasons)}")
     if charge.batched:
         findings.notes.append(f"charged as single calls: {charge.evidence}")
-
-
-def _silenced_fit(result: Trials) -> Fit | None:
-    twin = result.series.get("twin")
-    try:
-        return twin.fit() if twin is not None and not twin.failed else None
-    except ValueError:
-        return None
 
 
 def _timing(result: Trials, series: Series, per_call_us: float, interval_us: tuple[float, float]) -> Timing:

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
+from kerneldojo.judging.cores import cores_of_gpus
 from kerneldojo.pool.config import PoolConfig
 from kerneldojo.pool.dispatcher import Dispatcher
 from kerneldojo.pool.faults import Sick
-from kerneldojo.pool.placement import PooledDevice, cores_of_gpus, lanes_of_workers, local_device, num_cores
+from kerneldojo.pool.placement import PooledDevice, lanes_of_workers, local_device, num_cores
 from kerneldojo.pool.slot import Slot
 from kerneldojo.pool.worker_process import WorkerProcess
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Literal
 
 from kerneldojo.schema import Frozen
@@ -52,13 +51,6 @@ def lanes_of_workers(num_verdicts: int, most_per_worker: int) -> list[int]:
     """Verdicts at once for each of as few workers as can have them, evenly: 6 of at most 4 are 3 and 3."""
     num_workers = -(-num_verdicts // most_per_worker)
     return [len(range(position, num_verdicts, num_workers)) for position in range(num_workers)]
-
-
-def cores_of_gpus(num_gpus: int, cores: Sequence[int]) -> list[tuple[int, ...]]:
-    """An even share of neighbouring cores for the worker of each GPU, so that none disturbs another's timing."""
-    ordered = sorted(cores)
-    bounds = [len(ordered) * position // num_gpus for position in range(num_gpus + 1)]
-    return [tuple(ordered[start:stop]) for start, stop in pairwise(bounds)]
 
 
 def describe(local_name: str) -> str:

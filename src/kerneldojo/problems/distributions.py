@@ -52,11 +52,13 @@ def transform(values: Any, name: str, seed: int) -> Any:
     """
     if name not in NAMES:
         raise ValueError(f"unknown distribution {name!r}: use one of {', '.join(NAMES)}")
-    generator = torch.Generator("cpu").manual_seed(seed)
+    generators: dict[torch.device, torch.Generator] = {}
 
     def walk(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return transform_tensor(value, name, generator)
+            if value.device not in generators:
+                generators[value.device] = torch.Generator(value.device).manual_seed(seed)
+            return transform_tensor(value, name, generators[value.device])
         if isinstance(value, dict):
             return {key: walk(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
@@ -67,7 +69,10 @@ def transform(values: Any, name: str, seed: int) -> Any:
 
 
 def transform_tensor(own: torch.Tensor, name: str, generator: torch.Generator) -> torch.Tensor:
-    """Redraw one tensor; the very same object where its structure (or the distribution) asks for no change."""
+    """Redraw one tensor; the very same object where its structure (or the distribution) asks for no change.
+
+    `generator` is of the tensor's device: what millions of factors are drawn by decides how long it takes.
+    """
     base = _without_expansion(own)
     if base is not own:
         return transform_tensor(base, name, generator).expand(own.shape)
@@ -145,7 +150,7 @@ def _is_sorted(x: torch.Tensor) -> bool:
 
 def _factors(own: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Draw positive factors of the shape of `own`; symmetric where `own` is."""
-    drawn = torch.randn(own.shape, generator=generator, device="cpu") * HEAVY_SPREAD
+    drawn = torch.randn(own.shape, generator=generator, device=own.device) * HEAVY_SPREAD
     if own.dim() >= 2 and own.shape[-1] == own.shape[-2] and torch.equal(own, own.transpose(-1, -2)):
         drawn = (drawn + drawn.transpose(-1, -2)) / math.sqrt(2.0)
     return drawn.exp().clamp(1.0 / HEAVY_LIMIT, HEAVY_LIMIT)

@@ -226,19 +226,29 @@ def _compare_closely(expected: torch.Tensor, got: torch.Tensor, budget: Budget) 
         start = row * truth.shape[1]
         row += len(truth)
         marks.append((broken | (ratio > 1)).flatten())
-        num_wrong += int(marks[-1].sum())
-        if bool(broken.any()):
-            broken_at = broken_at if num_broken else start + int(broken.flatten().to(torch.uint8).argmax())
-            num_broken += int(broken.sum())
-        squares += float((difference / unit).square().sum())
-        num_finite += int(comparable.sum())
-        at = int(ratio.argmax())
-        if float(ratio.flatten()[at]) > worst:
-            worst, worst_at, worst_difference = (
-                float(ratio.flatten()[at]),
-                start + at,
-                float(difference.flatten()[at]),
-            )
+        at = ratio.argmax()
+        facts = (
+            marks[-1].sum(),
+            broken.sum(),
+            broken.flatten().to(torch.uint8).argmax(),
+            comparable.sum(),
+            (difference / unit).square().sum(),
+            at,
+            ratio.flatten()[at],
+            difference.flatten()[at],
+        )
+        # Fetched at once: on a device that others share, each fetch is a wait of its own.
+        wrong_here, broken_here, broken_first, finite_here, squares_here, at_here, ratio_here, difference_here = (
+            torch.stack([fact.double() for fact in facts]).tolist()
+        )
+        if broken_here and not num_broken:
+            broken_at = start + int(broken_first)
+        num_wrong += int(wrong_here)
+        num_broken += int(broken_here)
+        num_finite += int(finite_here)
+        squares += squares_here
+        if ratio_here > worst:
+            worst, worst_at, worst_difference = ratio_here, start + int(at_here), difference_here
     rms = math.sqrt(squares / num_finite) if num_finite else 0.0
     overall = rms / RMS_LIMIT if num_finite >= MIN_FOR_RMS else 0.0
     scale = float(budget.row_rms[worst_at // max(1, got.numel() // len(budget.row_rms))])

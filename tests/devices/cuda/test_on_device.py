@@ -261,7 +261,8 @@ class Race:
                 effort = Effort(min_windows=windows, max_windows=windows + 12, seconds=4.0)
                 self.trials: Trials = trials.run(stopwatch, sides, inputs, clock.Device(0), effort, inspect=inspect)
                 self.answers = [side.collect() for side in (reference, contestant)]
-        self.reference = self.trials.series["reference"].fit()
+        self.fits = self.trials.fits()
+        self.reference = self.fits["reference"]
         self.contestant = self.trials.series["contestant"]
 
 
@@ -271,7 +272,7 @@ def test_an_honest_kernel_is_right_in_every_window_and_as_fast_as_events_say(
     race = Race(server, stopwatch, candidates.HONEST, (4096, 4096))
     assert not race.wrong
     assert not any(race.shared)
-    fit = race.contestant.fit()
+    fit = race.fits["contestant"]
     claimed = sorted(race.contestant.spans_us)[len(race.contestant.spans_us) // 2]
     assert fit.per_call_us == pytest.approx(claimed, rel=0.15)
     assert race.contestant.num_disturbed < 0.2 * len(race.contestant.windows)
@@ -283,7 +284,7 @@ def test_an_honest_kernel_is_right_in_every_window_and_as_fast_as_events_say(
 def test_work_on_a_stream_that_is_never_joined_is_paid_for(server: Server, stopwatch: Stopwatch) -> None:
     race = Race(server, stopwatch, candidates.SIDE_STREAM_UNJOINED, (4096, 4096))
     honest = Race(server, stopwatch, candidates.HONEST, (4096, 4096))
-    assert race.contestant.fit().per_call_us > 0.9 * honest.contestant.fit().per_call_us
+    assert race.fits["contestant"].per_call_us > 0.9 * honest.fits["contestant"].per_call_us
 
 
 def test_answers_that_were_right_only_in_the_rounds_are_found(server: Server, stopwatch: Stopwatch) -> None:
@@ -308,7 +309,7 @@ def test_computing_all_calls_at_once_is_found(server: Server, stopwatch: Stopwat
     assert not cheat.wrong
     for race, batched in ((honest, False), (cheat, True)):
         overhead, error = race.reference.overhead_us, race.reference.single_error_us
-        assert statistics.charge(race.contestant.fit(), overhead, error).batched == batched
+        assert statistics.charge(race.fits["contestant"], overhead, error).batched == batched
 
 
 def test_a_contestant_that_raises_in_a_window_ends_its_series_only(server: Server, stopwatch: Stopwatch) -> None:

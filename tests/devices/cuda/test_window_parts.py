@@ -80,7 +80,7 @@ def test_words_are_exchanged_within_their_range_and_none_twice(sizes: list[int],
 
 
 def test_a_word_may_go_anywhere_in_its_half() -> None:
-    draws = [draw_exchange([(0, 1 << 14)])[0] for _ in range(60)]
+    draws = [draw_exchange([(0, 1 << 14)])[0] for _ in range(240)]
     assert set(np.concatenate(draws).tolist()) == set(range(1 << 13))
     assert not np.array_equal(draws[0], draws[1])
 
@@ -114,9 +114,15 @@ def test_a_window_is_signalled_both_ways() -> None:
     assert theirs.silent
     assert theirs.region_bytes == (1 << 20, 2 << 20)
 
+    seen: list[int] = []
+
     def contestant() -> None:
         while True:
-            length, flags = theirs.wait_go(10)
+            length, flags = theirs.wait_go(10, is_imminent=bool(seen and seen[-1] & pages.WAKE))
+            seen.append(flags)
+            if flags & pages.WAKE:
+                theirs.done(pages.OK, 0)
+                continue
             if not length:
                 return
             for call in range(length):
@@ -128,6 +134,8 @@ def test_a_window_is_signalled_both_ways() -> None:
     thread = threading.Thread(target=contestant)
     thread.start()
     for length in (3, 1):
+        mine.go(0, pages.WAKE)
+        assert mine.wait_done(time.monotonic() + 10, lambda: None) == pages.OK
         mine.go(length, pages.WITH_EVENTS)
         assert mine.wait_done(time.monotonic() + 10, lambda: None) == pages.OK
         assert mine.offsets(length).tolist() == [[512 * call, 512 * call + 256] for call in range(length)]

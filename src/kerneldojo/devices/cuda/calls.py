@@ -52,12 +52,17 @@ class CallLoop:
         """
         kept: list[Any] = []
         layouts: list[dict[str, Any]] = []
+        is_imminent = False
         collecting = gc.isenabled()
         gc.disable()
         try:
             with torch.no_grad():
                 while True:
-                    length, flags = self._page.wait_go(PATIENCE_SECONDS)
+                    length, flags = self._page.wait_go(PATIENCE_SECONDS, is_imminent=is_imminent)
+                    is_imminent = bool(flags & (pages.WAKE | pages.PRIME))
+                    if flags & pages.WAKE:
+                        self._page.done(pages.OK, 0)
+                        continue
                     if length:
                         kept = self._window(forward, argument_sets[:length], flags)
                         continue

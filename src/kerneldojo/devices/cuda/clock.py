@@ -84,6 +84,11 @@ class Device:
             driver=nvml.nvmlSystemGetDriverVersion(),
         )
 
+    def place(self) -> tuple[int, int]:
+        """Its number among the GPUs of this machine, and how many there are: all that NVML sees."""
+        nvml = _nvml()
+        return int(nvml.nvmlDeviceGetIndex(self._handle)), int(nvml.nvmlDeviceGetCount())
+
     def read(self) -> Reading:
         """Clocks and throttle reasons now; about 20 us."""
         nvml, handle = _nvml(), self._handle

@@ -5,14 +5,14 @@ writes all sets anew. Drawing them from the problem each time would cost more th
 from a few drawn sets: a tensor that may be shuffled is rotated by a secret distance, which keeps its distribution but
 moves every element; the others (indices, masks, anything with structure) are taken from a secretly chosen set.
 
-Last of all, when the caches are cold already, `stamp` exchanges words at secret places of the shufflable tensors. It
+Last of all, when the caches are cold already, a stamp exchanges words at secret places of the shufflable tensors. It
 takes microseconds and makes whatever was computed from the content before worthless.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ from kerneldojo.problems.distributions import is_structural
 Integers = npt.NDArray[np.int64]
 
 ALIGNMENT = 512
-NUM_STAMPS = 4096
+NUM_STAMPS = 1024
 """Words that a stamp moves in all."""
 
 
@@ -110,16 +110,19 @@ class InputSets:
             for target, values, shuffled in zip(self._targets[index], base, self._shufflable, strict=True):
                 self._write(target, values, shuffled=shuffled)
 
-    def stamp(self, length: int) -> None:
-        """Exchange words at secret places of the first `length` sets. Asynchronous."""
+    def draw_stamp(self, length: int) -> Callable[[], None]:
+        """What exchanges words at secret places of the first `length` sets, when it is called: asynchronously."""
         places = self._stampable(length)
         if not places:
-            return
+            return lambda: None
         one, two = draw_exchange(places)
-        both = torch.from_numpy(np.stack([np.concatenate([one, two]), np.concatenate([two, one])])).to(
-            self._words.device
-        )
-        self._words.index_copy_(0, both[0], self._words.index_select(0, both[1]))
+        both = np.stack([np.concatenate([one, two]), np.concatenate([two, one])])
+        to, source = torch.from_numpy(both).to(self._words.device)
+
+        def stamp() -> None:
+            self._words.index_copy_(0, to, self._words.index_select(0, source))
+
+        return stamp
 
     def _stampable(self, length: int) -> list[tuple[int, int]]:
         """Ranges of 4-byte words that may be moved about; at most 64 of them, secretly chosen."""

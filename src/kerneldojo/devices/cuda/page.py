@@ -37,6 +37,11 @@ RELEASE = 2
 """Flag of a window of no calls: outputs of the last one may be freed, and the series goes on."""
 PRIME = 4
 """Flag of a window of no calls: bring the contestant's context onto the device, and the series goes on."""
+WAKE = 8
+"""Flag of a window of no calls: wait closely from now on, for a window is about to start."""
+NAP_SECONDS = 50e-6
+"""How long a contestant sleeps between looks where no window is about to start: one that spins takes the execution
+units of the core's other thread, and that thread's launches may be what is timed."""
 
 OK, FAILED, NOT_PLAIN, TOO_MANY = 0, 1, 2, 3
 """How a window ended, as the contestant says: an exception, an output that is no plain tensor, too many outputs."""
@@ -92,7 +97,7 @@ class Page:
     # The judge's side
 
     def go(self, length: int, flags: int = 0) -> None:
-        """Start a window of `length` calls; 0 ends the series, unless flagged `RELEASE` or `PRIME`."""
+        """Start a window of `length` calls; 0 ends the series, unless flagged `RELEASE`, `PRIME` or `WAKE`."""
         words = self._words
         words[_LENGTH], words[_FLAGS] = length, flags
         self._sent += 1  # counted here: the word itself could be changed by the other side
@@ -132,14 +137,25 @@ class Page:
 
     # The contestant's side
 
-    def wait_go(self, patience_seconds: float) -> tuple[int, int]:
-        """Spin, then nap, until the judge starts a window: its length and flags. Raises `Late`."""
+    def wait_go(self, patience_seconds: float, *, is_imminent: bool = False) -> tuple[int, int]:
+        """Wait until the judge starts a window: its length and flags.
+
+        Args:
+            patience_seconds: give up after so long.
+            is_imminent: spin rather than nap between looks.
+
+        Raises:
+            Late: it is gone.
+        """
         words, start = self._words, time.monotonic()
+        looks = 2000 if is_imminent else 1
         while True:
-            for _ in range(2000):
+            for _ in range(looks):
                 if words[_GO] != self._seen:
                     self._seen = words[_GO]
                     return words[_LENGTH], words[_FLAGS]
+            if not is_imminent:
+                time.sleep(NAP_SECONDS)
             if time.monotonic() - start > patience_seconds:
                 raise Late("the judge is gone")
 

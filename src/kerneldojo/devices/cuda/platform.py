@@ -30,7 +30,7 @@ class CallRecord:
     work: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """The candidate's own Triton kernels and extensions loaded so far in this process: `name`, `own`."""
     specializations: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """Empty: kernels are compiled for this very device as they run."""
+    """Kernels are compiled for this very device as they run; only what they lacked, `launcher`: a signature's types."""
 
 
 class CudaPlatform:
@@ -160,6 +160,7 @@ class CudaPlatform:
             self._heap.poison(False)
         names = {*self.own.functions.values(), *(library.stem for library in self.builder.libraries)}
         record.work = [{"name": name, "own": True} for name in sorted(names)]
+        record.specializations = [{"launcher": list(types)} for types in warm.launchers().lacked()]
 
     def tf32(self) -> AbstractContextManager[Any]:
         """Products with truncated operands, as `tl.dot` computes them; cuBLAS, which rounds, is closer to the truth."""

@@ -7,7 +7,12 @@ call is the slope over windows of different, secret lengths. Times here are in m
 Most of the noise is in that overhead: after the last call the device switches to the judge's context, which takes 240
 or 310 us by turns. A side also says when it was done, which is before the switch and three times as sharp, but a claim.
 So its slope stands only where the judge's own clock bears it out: work that goes on after "done" is in the judge's
-slope, and then that is what counts.
+slope, and then that is what counts. What a longer window adds to the reading itself (samples of many outputs take
+longer to read than those of one) is known from the reference runner, whose "done" is trusted.
+
+The rest of the noise is the host's: where bringing the context in took longer than usual, so does launching, and the
+window comes out longer by 20 to 80 us. That is known before a window begins and before anybody else knows its length,
+so such windows are left out.
 """
 
 from __future__ import annotations
@@ -30,6 +35,8 @@ MOST_DOUBT = 0.05
 BIAS = 0.01
 """How far below the judge's interval the other may lie: reading samples from one output, half of it still in the cache,
 is a little quicker than from many."""
+SLOW_HOST = 1.07
+"""Windows are left out whose context took so many times longer to bring in than in the quickest quarter."""
 RESAMPLES = 200
 """Bootstrap samples behind every interval."""
 
@@ -46,6 +53,8 @@ class Window:
     """False if something else was seen to use the device; such windows are left out."""
     done_us: float | None = None
     """Until the side said that it was done: a claim."""
+    prime_us: float | None = None
+    """How long bringing its context in took, just before: longer than usual where the host is slow."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,8 @@ class Fit:
     num_calls: int
     is_told: bool = False
     """Whether the slope is that of the side's own "done", which the judge's clock bears out."""
+    reading_us: float = 0.0
+    """By how much the judge's slope is beyond that of "done"; never negative."""
 
     @property
     def around_us(self) -> float:
@@ -92,27 +103,34 @@ class Charge:
     """For `batched`: the two figures."""
 
 
-def fit(windows: Sequence[Window]) -> Fit:
+def fit(windows: Sequence[Window], *, is_trusted: bool = False, reading_us: float = 0.0) -> Fit:
     """The weighted Theil-Sen slope: the median slope of all pairs of windows, a pair weighing as its lengths differ.
 
     Up to 29 % of the windows may be arbitrarily wrong without moving it far. It is the slope of `done_us` where that
     of `wall_us` bears it out.
 
+    Args:
+        windows: of one side.
+        is_trusted: whether `done_us` is no claim but a fact.
+        reading_us: what a call more adds to the judge's reading: `Fit.reading_us` of a side that is trusted.
+
     Raises:
         ValueError: fewer than two different lengths among the undisturbed windows.
     """
-    kept = [window for window in windows if window.undisturbed]
+    kept = _on_quick_host([window for window in windows if window.undisturbed])
     lengths = np.array([window.length for window in kept], dtype=np.float64)
     walls = np.array([window.wall_us for window in kept], dtype=np.float64)
     if len(set(lengths.tolist())) < 2:
         raise ValueError("a slope needs windows of at least two lengths")
-    wall_slope, wall_interval = slope, interval = _slope_with_interval(lengths, walls)
+    line = _Line(lengths)
+    wall_slope, wall_interval = slope, interval = line.slope_with_interval(walls)
     told = [window.done_us for window in kept if window.done_us is not None]
     is_told = False
     if len(told) == len(kept):
-        told_slope, told_interval = _slope_with_interval(lengths, np.array(told, dtype=np.float64))
+        told_slope, told_interval = line.slope_with_interval(np.array(told, dtype=np.float64))
         is_sharp = _relative_error(wall_slope, wall_interval) <= MOST_DOUBT
-        if is_sharp and told_slope * (1 + BIAS) >= wall_interval[0]:
+        is_borne_out = is_sharp and told_slope * (1 + BIAS) + reading_us >= wall_interval[0]
+        if is_trusted or is_borne_out:
             slope, interval, is_told = told_slope, told_interval, True
     single, error = _shortest_with_error(walls[lengths == 1])
     return Fit(
@@ -124,7 +142,26 @@ def fit(windows: Sequence[Window]) -> Fit:
         num_windows=len(kept),
         num_calls=int(lengths.sum()),
         is_told=is_told,
+        reading_us=max(0.0, wall_slope - slope) if is_told else 0.0,
     )
+
+
+def rough_error(windows: Sequence[Window]) -> float:
+    """About what `Fit.relative_error` will be, in a tenth of its time; infinite where there is no line yet.
+
+    By the scatter around the least-squares line, of what the side said if it always said something.
+    """
+    kept = _on_quick_host([window for window in windows if window.undisturbed])
+    lengths = np.array([window.length for window in kept], dtype=np.float64)
+    times = np.array([window.wall_us if window.done_us is None else window.done_us for window in kept])
+    offsets = lengths - lengths.mean() if kept else lengths
+    spread_of_lengths = float(offsets @ offsets)
+    if not spread_of_lengths:
+        return math.inf
+    slope = float(offsets @ times) / spread_of_lengths
+    residuals = times - slope * lengths
+    scatter = 1.4826 * float(np.median(np.abs(residuals - np.median(residuals))))
+    return 1.96 * scatter / math.sqrt(spread_of_lengths) / slope if slope > 0 else math.inf
 
 
 def charge(measured: Fit, overhead_us: float, overhead_error_us: float) -> Charge:
@@ -215,37 +252,45 @@ def _relative_error(slope: float, interval: tuple[float, float]) -> float:
     return (interval[1] - interval[0]) / 2 / slope if slope > 0 else math.inf
 
 
-def _slope_with_interval(lengths: Array, times: Array) -> tuple[float, tuple[float, float]]:
-    slope = _slope(lengths, times)
-    low, high = (float(value) for value in np.quantile(_resampled_slopes(lengths, times), (0.025, 0.975)))
-    return slope, (min(low, slope), max(high, slope))
+def _on_quick_host(windows: list[Window]) -> list[Window]:
+    """Those that began while the host was quick, unless that would leave less than half, or one length."""
+    primes = [window.prime_us for window in windows if window.prime_us is not None]
+    if len(primes) < len(windows) or not primes:
+        return windows
+    limit = SLOW_HOST * float(np.quantile(primes, 0.25))
+    quick = [window for window, prime in zip(windows, primes, strict=True) if prime <= limit]
+    has_slope = len({window.length for window in quick}) >= 2
+    return quick if has_slope and 2 * len(quick) >= len(windows) else windows
 
 
-def _slope(lengths: Array, walls: Array) -> float:
-    first, second = np.triu_indices(len(lengths), k=1)
-    return float(_pair_median((lengths[second] - lengths[first])[None], (walls[second] - walls[first])[None])[0])
+class _Line:
+    """Slopes of lines through windows of these lengths, and of bootstrap samples of them.
 
+    A sample counts window i `c_i` times, so a pair of windows counts `c_i * c_j` times: all samples share one sorting
+    of the pairs' slopes. The generator is fixed: the same windows give the same interval.
+    """
 
-def _resampled_slopes(lengths: Array, walls: Array) -> Array:
-    """Slopes of bootstrap samples. The generator is fixed: the same windows give the same interval."""
-    generator = np.random.default_rng(0)
-    chosen = generator.integers(0, len(lengths), (RESAMPLES, len(lengths)))
-    first, second = np.triu_indices(len(lengths), k=1)
-    runs = lengths[chosen][:, second] - lengths[chosen][:, first]
-    rises = walls[chosen][:, second] - walls[chosen][:, first]
-    slopes = _pair_median(runs, rises)
-    return slopes[np.isfinite(slopes)]
+    def __init__(self, lengths: Array) -> None:
+        first, second = np.triu_indices(len(lengths), k=1)
+        differ = lengths[first] != lengths[second]
+        self._first, self._second = first[differ], second[differ]
+        self._runs = lengths[self._second] - lengths[self._first]
+        chosen = np.random.default_rng(0).integers(0, len(lengths), (RESAMPLES, len(lengths)))
+        places = chosen + np.arange(RESAMPLES)[:, None] * len(lengths)
+        sampled = np.bincount(places.reshape(-1), minlength=RESAMPLES * len(lengths)).reshape(RESAMPLES, len(lengths))
+        counts = np.concatenate([np.ones((1, len(lengths))), sampled])  # First, the windows themselves.
+        self._weights = counts[:, self._first] * counts[:, self._second] * np.abs(self._runs)
 
-
-def _pair_median(runs: Array, rises: Array) -> Array:
-    """Median of `rises / runs` along the last axis, weighted by the length of the run; NaN where all runs are zero."""
-    weights = np.abs(runs)
-    slopes = np.divide(rises, runs, out=np.zeros_like(rises), where=runs != 0)
-    order = np.argsort(slopes, axis=-1)
-    sums = np.cumsum(np.take_along_axis(weights, order, -1), axis=-1)
-    middle = np.argmax(sums >= sums[:, -1:] / 2, axis=-1)
-    chosen = np.take_along_axis(np.take_along_axis(slopes, order, -1), middle[:, None], -1)[:, 0]
-    return np.where(sums[:, -1] > 0, chosen, np.nan)
+    def slope_with_interval(self, times: Array) -> tuple[float, tuple[float, float]]:
+        """The slope of `times`, one a window, and its 95 % interval."""
+        slopes = (times[self._second] - times[self._first]) / self._runs
+        order = np.argsort(slopes)
+        sums = np.cumsum(self._weights[:, order], axis=1)
+        totals = sums[:, -1]
+        medians = slopes[order][np.argmax(sums >= totals[:, None] / 2, axis=1)]
+        slope = float(medians[0])
+        low, high = np.quantile(medians[1:][totals[1:] > 0], (0.025, 0.975))
+        return slope, (min(float(low), slope), max(float(high), slope))
 
 
 def _shortest_with_error(values: Array) -> tuple[float | None, float]:

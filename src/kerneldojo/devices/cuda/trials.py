@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
+from statistics import median
 
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda import statistics
 from kerneldojo.devices.cuda.clock import Device, Watch
-from kerneldojo.devices.cuda.inputs import InputSets
+from kerneldojo.devices.cuda.inputs import InputSets, Layout
 from kerneldojo.devices.cuda.statistics import Fit, Window
-from kerneldojo.devices.cuda.window import Side, Stopwatch, Timed, draw_plan
+from kerneldojo.devices.cuda.window import Plan, Side, Stopwatch, Timed, draw_plan
 
 ASK_EVERY = 4
 """Rounds from one look at the interval to the next."""
+PATIENCE = 3.0
+"""Times `Effort.seconds` after which a side's calls are taken for batched, if they still look so."""
 SLOW_FLUSH = 3.0
 """A flush that takes this many times longer than usual betrays somebody else on the device."""
 USUAL_PRIME = (0.6, 1.6)
@@ -57,15 +58,27 @@ class Series:
     """The side's own times of single calls; claims."""
     failed: int = pages.OK
     """How a window failed, if one did: no more were run for this side."""
+    is_trusted: bool = False
+    """As `Side.is_trusted`: then what it says itself is a fact."""
 
     @property
     def num_disturbed(self) -> int:
         """Windows left out because something else used the device. Many of them are evidence in themselves."""
         return sum(not window.undisturbed for window in self.windows)
 
-    def fit(self) -> Fit:
-        """The line through the windows; raises ValueError if there are too few."""
-        return statistics.fit(self.windows)
+
+def fits(series: Mapping[str, Series]) -> dict[str, Fit]:
+    """The line through each side's windows, without the sides that have too few for one."""
+    found: dict[str, Fit] = {}
+    reading_us = 0.0
+    for name, one in sorted(series.items(), key=lambda item: not item[1].is_trusted):  # These tell about the reading.
+        try:
+            found[name] = statistics.fit(one.windows, is_trusted=one.is_trusted, reading_us=reading_us)
+        except ValueError:
+            continue
+        if one.is_trusted:
+            reading_us = found[name].reading_us
+    return found
 
 
 @dataclass
@@ -76,6 +89,10 @@ class Trials:
     watch: Watch
     num_rounds: int
     seconds: float
+
+    def fits(self) -> dict[str, Fit]:
+        """See `fits`."""
+        return fits(self.series)
 
 
 Inspect = Callable[[int, dict[str, Timed]], None]
@@ -97,7 +114,7 @@ def run(
         page.Late: a side took too long; and what a side's `check` raises.
     """
     start = time.monotonic()
-    series = {side.name: Series() for side in sides}
+    series = {side.name: Series(is_trusted=side.is_trusted) for side in sides}
     watch = Watch()
     chance = random.SystemRandom()
     round_ = _Round(stopwatch, sides, inputs, series, inspect, chance)
@@ -117,8 +134,7 @@ def run(
             round_.play(lengths.pop(), counted=True)
             if round_.count % 4 == 0:
                 watch.readings.append(device.read())
-            late = time.monotonic() - start > effort.seconds
-            if round_.count >= effort.min_windows and (late or round_.is_enough(effort)):
+            if round_.count >= effort.min_windows and round_.is_over(effort, time.monotonic() - start):
                 break
         for _ in range(effort.event_windows):
             round_.play(longest, counted=False, with_events=True)
@@ -153,14 +169,16 @@ class _Round:
             if self._series[side.name].failed == pages.OK and not (counted and self.count % side.every)
         ]
         self._inputs.refresh(length)
-        stamps = [self._inputs]
+        # Stamped once a round: all sides of a round must see the same content. For the same reason their outputs are
+        # sampled at the same places, where they lie alike.
+        stamp: Callable[[], None] | None = self._inputs.draw_stamp(length)
+        plans: dict[tuple[Layout, ...], Plan] = {}
         timed: dict[str, Timed] = {}
         for side in self._chance.sample(playing, len(playing)):
-            plan = draw_plan(length, side.layouts)
-            # Stamped once a round: all sides of a round must see the same content.
-            stamp = (lambda: stamps.pop().stamp(length)) if stamps else None
+            plan = plans.get(side.layouts) or plans.setdefault(side.layouts, draw_plan(length, side.layouts))
             try:
                 result = self._stopwatch.time(side, length, plan, stamp=stamp, with_events=with_events)
+                stamp = None
             except pages.Late as late:
                 late.side = side.name
                 raise
@@ -186,29 +204,33 @@ class _Round:
         primes = self._primes[name]
         primes.append(result.prime_us)
         if counted:
-            low, high = (share * float(np.median(primes)) for share in USUAL_PRIME)
-            alone = result.prepare_us < SLOW_FLUSH * float(np.median(self._flushes))
+            low, high = (share * median(primes) for share in USUAL_PRIME)
+            alone = result.prepare_us < SLOW_FLUSH * median(self._flushes)
             is_undisturbed = alone and low <= result.prime_us <= high
-            series.windows.append(Window(result.length, result.wall_us, is_undisturbed, result.done_us))
+            window = Window(result.length, result.wall_us, is_undisturbed, result.done_us, result.prime_us)
+            series.windows.append(window)
 
-    def is_enough(self, effort: Effort) -> bool:
-        """Whether every side's slope is known well enough; asked now and then, for it takes as long as a round.
+    def is_over(self, effort: Effort, seconds: float) -> bool:
+        """Whether every decisive side's slope is known well enough, or the time is up; asked every few rounds.
 
         Where calls in a row seem not to have been computed one by one, more windows of one call are needed to say so.
         """
-        if self.num_calls < effort.min_calls or self.count % ASK_EVERY:
+        is_late = seconds > effort.seconds
+        if self.count % ASK_EVERY and not is_late:
             return False
-        live = [side for side in self._sides if self._series[side.name].failed == pages.OK]
-        try:
-            fits = {side.name: self._series[side.name].fit() for side in live if side.is_decisive or side.is_trusted}
-        except ValueError:
-            return False
-        if any(fits[side.name].relative_error > effort.target_error for side in live if side.is_decisive):
-            return False
-        trusted = [fits[side.name] for side in live if side.is_trusted]
-        return not any(
-            statistics.charge(fits[side.name], one.around_us, one.single_error_us).batched
+        live = {side.name: side for side in self._sides if self._series[side.name].failed == pages.OK}
+        decisive = [name for name, side in live.items() if side.is_decisive]
+        if not is_late:
+            rough = [statistics.rough_error(self._series[name].windows) for name in decisive]
+            if self.num_calls < effort.min_calls or any(error > effort.target_error for error in rough):
+                return False
+        found = fits({name: self._series[name] for name, side in live.items() if side.is_decisive or side.is_trusted})
+        is_sharp = all(name in found and found[name].relative_error <= effort.target_error for name in decisive)
+        trusted = [found[name] for name, side in live.items() if side.is_trusted and name in found]
+        is_batched = any(
+            statistics.charge(found[name], one.around_us, one.single_error_us).batched
             for one in trusted
-            for side in live
-            if side.is_decisive and not side.is_trusted
+            for name in decisive
+            if name in found and not live[name].is_trusted
         )
+        return (is_sharp or is_late) and not (is_batched and seconds < PATIENCE * effort.seconds)

@@ -20,6 +20,7 @@ import torch
 
 from kerneldojo.devices.cuda import profiler
 from kerneldojo.devices.cuda.arena import Heap, compile_allocator
+from kerneldojo.devices.cuda.launchers import Launchers
 
 CUDA_ERROR_NOT_INITIALIZED = 3
 
@@ -31,6 +32,12 @@ def heap() -> Heap:
     allocator = Heap(compile_allocator(folder))
     allocator.install()
     return allocator
+
+
+@cache
+def launchers() -> Launchers:
+    """The process' launchers; what a fork server has, its forks have."""
+    return Launchers(importlib.import_module("triton.backends.nvidia.driver"))
 
 
 def prepare() -> None:
@@ -47,6 +54,7 @@ def prepare() -> None:
     with suppress(ImportError):  # No profile then; coverage will be null.
         profiler.born()
     _load_triton_driver()
+    launchers().install()
     _compile_something()
     if torch.cuda.is_initialized() or driver_is_initialised():
         raise RuntimeError("the fork server touched CUDA: no contestant could use it")

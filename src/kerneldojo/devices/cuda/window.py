@@ -5,6 +5,8 @@ secret sample of the outputs of all calls. So work that was left for later, put 
 done is either paid for or found missing; and what was sampled is what is compared, for it is the judge's own copy.
 Reading the sample costs the same whatever the length of the window, so it does not enter the slope.
 
+A contestant naps while others are timed and is woken first, so that nothing competes with a window for its core.
+
 A GPU runs one process' context at a time, and bringing another one in takes 150 us. If that fell into the window, it
 would hide the launching of the first calls (measured on an H200: a launch-bound call of 13 us came out at 9), so the
 contestant's context is brought in first, by a launch of ours that takes a known time. What a contestant could compute
@@ -17,6 +19,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +30,9 @@ from kerneldojo.devices.cuda.arena import CudaArena
 from kerneldojo.devices.cuda.inputs import Layout
 
 BLOCK_BYTES = 256
-NUM_BLOCKS = 2048
-"""Blocks in a sample: half a megabyte, whatever the outputs' size."""
+NUM_BLOCKS = 512
+"""Blocks in a sample, whatever the outputs' size. All are compared, window by window: of outputs of which a part is
+wrong, one in a hundred, a single window shows it with 99 %."""
 
 Integers = npt.NDArray[np.int64]
 
@@ -52,24 +56,36 @@ class Sample:
     """(NUM_BLOCKS, BLOCK_BYTES) uint8."""
     layouts: tuple[Layout, ...]
 
+    def read(self, tensor: int, call: int | None = None) -> torch.Tensor:
+        """What was read of one output, of one call or of all, flat, block by block in the plan's order."""
+        layout = self.layouts[tensor]
+        item = layout.dtype.itemsize
+        chosen = self.blocks[torch.from_numpy(self._rows(tensor, call)).to(self.blocks.device)]
+        return chosen[:, : self._per_block(layout) * item].contiguous().view(layout.dtype).reshape(-1)
+
     def values(self, call: int, tensor: int) -> tuple[torch.Tensor, torch.Tensor]:
         """What was read of one output: logical indices into its flattened form, and values; equal lengths.
 
         Order of the flattened form is that of `tensor.reshape(-1)`, whatever the strides.
         """
         layout = self.layouts[tensor]
-        rows = np.flatnonzero((self.plan.calls == call) & (self.plan.tensors == tensor))
-        item = layout.dtype.itemsize
-        per_block = min(BLOCK_BYTES, layout.num_bytes) // item
-        positions = self.plan.starts[rows][:, None] // item + np.arange(per_block)[None]
-        chosen = self.blocks[torch.from_numpy(rows).to(self.blocks.device)]
-        values = chosen[:, : per_block * item].contiguous().view(layout.dtype).reshape(-1)
+        starts = self.plan.starts[self._rows(tensor, call)]
+        positions = starts[:, None] // layout.dtype.itemsize + np.arange(self._per_block(layout))[None]
+        values = self.read(tensor, call)
         indices = logical_indices(positions.reshape(-1), layout)
         return torch.from_numpy(indices).to(values.device), values
 
+    def _rows(self, tensor: int, call: int | None) -> Integers:
+        is_meant = self.plan.tensors == tensor
+        return np.flatnonzero(is_meant if call is None else is_meant & (self.plan.calls == call))
+
+    @staticmethod
+    def _per_block(layout: Layout) -> int:
+        return min(BLOCK_BYTES, layout.num_bytes) // layout.dtype.itemsize
+
     def has(self, call: int, tensor: int) -> bool:
         """Whether something was read of one output."""
-        return bool(((self.plan.calls == call) & (self.plan.tensors == tensor)).any())
+        return bool(len(self._rows(tensor, call)))
 
 
 @dataclass(frozen=True)
@@ -114,6 +130,12 @@ class Side:
     every: int = 1
     """It has a window in every so many rounds."""
 
+    @cached_property
+    def blocks(self) -> torch.Tensor:
+        """Its heap as overlapping blocks, one starting at every byte."""
+        heap = self.arena.heap
+        return heap.tensor(0, (heap.size - BLOCK_BYTES + 1, BLOCK_BYTES), (1, 1), torch.uint8)
+
 
 class Stopwatch:
     """The judge's clock on one device. Lives as long as the judge does.
@@ -154,7 +176,7 @@ class Stopwatch:
         Args:
             side: the process; its `CallLoop` must be serving.
             length: calls.
-            plan: what to sample, from `draw_plan` for this length and these layouts.
+            plan: what to sample, from `draw_plan` for this length and these layouts. Sides may share one.
             stamp: changes the inputs a last time, when the cache is cold.
             timeout: seconds.
             with_events: whether the contestant times its calls too (which costs it a few microseconds a call).
@@ -162,7 +184,7 @@ class Stopwatch:
         Raises:
             page.Late: it took too long; and what `side.check` raises.
         """
-        rows = self._sampled_memory(side)
+        rows = side.blocks
         private = torch.empty((NUM_BLOCKS, BLOCK_BYTES), dtype=torch.uint8, device=self.device)
         prepare_us = self.flush()
         if stamp is not None:
@@ -215,15 +237,13 @@ class Stopwatch:
         return region.tensor(offset, layout.shape, layout.stride, layout.dtype).clone()
 
     def _prime(self, side: Side, deadline: float) -> float:
+        page = side.arena.page
+        page.go(0, pages.WAKE)
+        page.wait_done(deadline, side.check)
         start = time.perf_counter_ns()
-        side.arena.page.go(0, pages.PRIME)
-        side.arena.page.wait_done(deadline, side.check)
+        page.go(0, pages.PRIME)
+        page.wait_done(deadline, side.check)
         return (time.perf_counter_ns() - start) / 1000
-
-    def _sampled_memory(self, side: Side) -> torch.Tensor:
-        """The heap as overlapping blocks, one starting at every byte."""
-        heap = side.arena.heap
-        return heap.tensor(0, (heap.size - BLOCK_BYTES + 1, BLOCK_BYTES), (1, 1), torch.uint8)
 
     def _fits(self, side: Side, offsets: Integers) -> bool:
         """Whether what a contestant says of its outputs' places is possible."""

@@ -1,0 +1,101 @@
+"""A process of its own with Triton's launchers, where a libcuda that is only a name may stand for the driver's.
+
+python launching.py CASE FOLDER
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from kerneldojo.devices.cuda.launchers import MODULE, Launchers
+
+SIGNATURE = {"x": "*fp16", "y": "*i64", "n": "i32", "eps": "fp32", "BLOCK": "constexpr"}
+NEEDED = ("cuCtxGetCurrent", "cuCtxSetCurrent", "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuFuncSetAttribute")
+NEEDED += ("cuGetErrorString", "cuPointerGetAttribute")
+
+
+def driver(folder: Path) -> Any:
+    """Triton's own functions, without its driver."""
+    from triton.backends.nvidia import driver as real
+
+    os.environ["TRITON_CACHE_DIR"] = str(folder / "own")
+    folders: Any = real.library_dirs
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        library, source = folder / "libcuda.so.1", folder / "name.c"
+        source.write_text("".join(f"int {name}(void) {{ return 0; }}\n" for name in NEEDED))
+        subprocess.run(["gcc", "-shared", "-Wl,-soname,libcuda.so.1", "-o", str(library), str(source)], check=True)
+        ctypes.CDLL(str(library))  # Whoever needs a library of this name has it now.
+        folders = lambda: [str(folder)]  # noqa: E731
+    return SimpleNamespace(
+        make_launcher=real.make_launcher,
+        compile_module_from_src=real.compile_module_from_src,
+        library_dirs=folders,
+        include_dirs=real.include_dirs,
+        libraries=real.libraries,
+    )
+
+
+def launch_as_triton_does(driver: Any, signature: dict[str, str]) -> Any:
+    text = driver.make_launcher({}, signature, None)
+    named = {"library_dirs": driver.library_dirs(), "include_dirs": driver.include_dirs, "libraries": driver.libraries}
+    return driver.compile_module_from_src(text, MODULE, **named)
+
+
+def make(launchers: Launchers, types: Any) -> bool:
+    done = launchers.begin(types)
+    if done is None:
+        return False
+    assert select.select([done], [], [], 60)[0]
+    launchers.finish(done)
+    return True
+
+
+def shared(driver: Any, folder: Path) -> None:
+    server = Launchers(driver)
+    server.install()
+    assert launch_as_triton_does(driver, SIGNATURE).launch
+    (lacked,) = server.lacked()
+    assert lacked == ("*fp32", "*fp32", "i32", "fp32", "constexpr")
+    assert server.lacked() == []
+    assert make(server, lacked)
+    shutil.rmtree(folder / "own")
+    assert launch_as_triton_does(driver, {**SIGNATURE, "x": "*bf16"}).launch
+    assert server.lacked() == []
+    assert not (folder / "own").exists(), "nothing was compiled"
+    launch_as_triton_does(driver, {**SIGNATURE, "n": "i64"})
+    assert server.lacked() == [("*fp32", "*fp32", "i64", "fp32", "constexpr")]
+
+
+def once(driver: Any, folder: Path) -> None:
+    server = Launchers(driver)
+    before = {**os.environ}
+    assert make(server, ["*fp32", "i32"])
+    assert not make(server, ["*fp32", "i32"])
+    assert len(server._known) == 1
+    assert {**os.environ, "TRITON_CACHE_DIR": ""} == {**before, "TRITON_CACHE_DIR": ""}
+    assert not list(folder.glob("dojo-launcher-*"))
+
+
+def failing(driver: Any, folder: Path) -> None:
+    server = Launchers(driver)
+    os.environ["CC"] = "/bin/false"
+    assert make(server, ["*fp32", "i32"])
+    assert not server._known
+    assert not list(folder.glob("dojo-launcher-*"))
+
+
+if __name__ == "__main__":
+    cases = {"shared": shared, "once": once, "failing": failing}
+    folder = Path(sys.argv[2])
+    os.environ["TMPDIR"] = str(folder)
+    cases[sys.argv[1]](driver(folder), folder)

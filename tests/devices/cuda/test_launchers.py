@@ -1,0 +1,63 @@
+"""Launchers are made for real, by gcc; no device is touched. What is loaded is loaded in a process of its own."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerneldojo.devices.cuda.launchers import MOST_PARAMETERS, Launchers, canonical, checked
+
+SCRIPT = Path(__file__).with_name("launching.py")
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+@pytest.mark.parametrize("case", ["shared", "once", "failing"])
+def test_what_one_process_lacked_the_next_one_has(case: str, tmp_path: Path) -> None:
+    """Once made it serves all signatures alike; one is tried once; one that cannot be made changes nothing."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), case, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_driver_that_makes_them_otherwise_is_left_alone() -> None:
+    other = SimpleNamespace()
+    server = Launchers(other)
+    server.install()
+    assert not vars(other)
+    assert server.begin(["*fp32"]) is None
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        None,
+        "i32",
+        [],
+        ["i32"] * (MOST_PARAMETERS + 1),
+        [1],
+        ["*fp32; system(0)"],
+        ["i32\n"],
+        ["tensordesc<fp32[64]>"],
+        [["i32"]],
+        {"i32": 1},
+    ],
+)
+def test_a_claim_that_is_no_signature_is_dropped(claim: Any) -> None:
+    assert checked(claim) is None
+
+
+@given(st.lists(st.text(alphabet="*fpiub0123456789constexpr \n", max_size=10), min_size=1, max_size=4))
+def test_whatever_passes_is_of_the_vocabulary(claim: list[str]) -> None:
+    types = checked(claim)
+    if types is not None:
+        assert all(name.isalnum() or (name[0] == "*" and name[1:].isalnum()) for name in types)
+        assert checked(canonical(types)) == canonical(types)

@@ -1,0 +1,105 @@
+"""What is sampled of timed calls is held against the reference, window by window, without a device."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from kerneldojo.devices.cuda import page as pages
+from kerneldojo.devices.cuda.inputs import Layout
+from kerneldojo.devices.cuda.window import BLOCK_BYTES, Plan, Sample, Timed, draw_plan
+from kerneldojo.judging.inspection import Inspection
+from kerneldojo.judging.ruling import Ruling
+
+LENGTH = 3
+
+
+def sampled(plan: Plan, outputs: list[list[torch.Tensor]]) -> Timed:
+    """A window whose calls returned `outputs`, as the stopwatch would have read them."""
+    layouts = tuple(Layout.of(tensor) for tensor in outputs[0])
+    blocks = torch.zeros((len(plan.calls), BLOCK_BYTES), dtype=torch.uint8)
+    for row, (call, number, start) in enumerate(zip(plan.calls, plan.tensors, plan.starts, strict=True)):
+        tensor = outputs[call][number]
+        memory = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+        piece = memory[start : start + BLOCK_BYTES]
+        blocks[row, : len(piece)] = piece
+    return Timed(
+        length=LENGTH,
+        wall_us=1.0,
+        done_us=1.0,
+        prepare_us=1.0,
+        prime_us=1.0,
+        state=pages.OK,
+        in_bounds=True,
+        disjoint=True,
+        sample=Sample(plan, blocks, layouts),
+        offsets=np.zeros((LENGTH, len(layouts)), dtype=np.int64),
+    )
+
+
+def inspect(mine: list[list[list[torch.Tensor]]], theirs: list[list[list[torch.Tensor]]]) -> Inspection:
+    """Rounds of windows: outputs by round, call and number."""
+    first: Any = [Layout.of(tensor) for tensor in mine[0][0]]
+    second: Any = [Layout.of(tensor) for tensor in theirs[0][0]]
+    current: list[list[torch.Tensor]] = []
+    stopwatch = SimpleNamespace(output=lambda side, timed, call, number: current[call][number])
+    sides: Any = {"contestant": SimpleNamespace(layouts=first), "reference": SimpleNamespace(layouts=second)}
+    inputs: Any = SimpleNamespace(tensors=lambda call: [])
+    inspection = Inspection(sides, inputs, stopwatch)
+    inspection._chance = SimpleNamespace(randrange=inspection._chance.randrange, random=lambda: 1.0)  # type: ignore[assignment]
+    for ours, right in zip(mine, theirs, strict=True):
+        current = right
+        plan = draw_plan(LENGTH, first)
+        other = plan if first == second else draw_plan(LENGTH, second)
+        timed = {"contestant": sampled(plan, ours), "reference": sampled(other, right)}
+        inspection(LENGTH, timed)
+    return inspection
+
+
+def rounds(*, transposed: bool = False) -> list[list[list[torch.Tensor]]]:
+    def one() -> list[torch.Tensor]:
+        values = torch.randn(64, 48)
+        return [values.t().contiguous().t() if transposed else values, torch.randint(0, 9, (500,))]
+
+    return [[one() for _ in range(LENGTH)] for _ in range(6)]
+
+
+def copied(outputs: list[list[list[torch.Tensor]]]) -> list[list[list[torch.Tensor]]]:
+    return [[[tensor.clone() for tensor in call] for call in window] for window in outputs]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_what_agrees_everywhere_passes(transposed: bool) -> None:
+    right = rounds()
+    mine = copied(right)
+    if transposed:
+        mine = [[[call[0].t().contiguous().t(), call[1]] for call in window] for window in mine]
+    inspection = inspect(mine, right)
+    assert inspection.wrong is None
+    inspection.compare()
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_an_output_that_is_wrong_in_all_calls_of_one_window_is_found(number: int, transposed: bool) -> None:
+    right = rounds()
+    mine = copied(right)
+    for call in mine[4]:
+        call[number] = torch.roll(call[number], 7)
+    if transposed:
+        mine = [[[call[0].t().contiguous().t(), call[1]] for call in window] for window in mine]
+    with pytest.raises(Ruling, match="wrong in timed calls"):
+        inspect(mine, right).compare()
+
+
+def test_a_reused_buffer_ends_it_at_once() -> None:
+    inspection = inspect(rounds(), rounds())
+    inspection.wrong = None
+    layouts = [Layout.of(tensor) for tensor in rounds()[0][0]]
+    timed = sampled(draw_plan(LENGTH, layouts), rounds()[0])
+    shared = Timed(**{**vars(timed), "disjoint": False})
+    inspection(LENGTH, {"contestant": shared, "reference": timed})
+    assert inspection.wrong is not None
+    assert "reused output buffer" in str(inspection.wrong)
