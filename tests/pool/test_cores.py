@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from pooled import wait_until
 
 from kerneldojo.contestant.sandbox import processes
-from kerneldojo.judging.cores import LEAST_CORES, NUM_RESERVED, Cores, cores_of_gpus, siblings_of
+from kerneldojo.devices.cores import cores_of_gpus
+from kerneldojo.judging.cores import LEAST_CORES, NUM_RESERVED, Cores, siblings_of
 from kerneldojo.judging.gate import Gate
 from kerneldojo.judging.host import COMPILE_ARENA_BYTES
 from kerneldojo.judging.processes import ForkServer, Session, host_arena

@@ -14,8 +14,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Generator, Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 
 from kerneldojo.contestant.sandbox import processes
@@ -28,13 +27,6 @@ threads in them."""
 SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 LEAST_CORES = 8
 """Where there are fewer, reserving some would cost the rest more than it spares the timed."""
-
-
-def cores_of_gpus(num_gpus: int, cores: Sequence[int]) -> list[tuple[int, ...]]:
-    """An even share of neighbouring cores for the worker of each GPU, so that none disturbs another's timing."""
-    ordered = sorted(cores)
-    bounds = [len(ordered) * position // num_gpus for position in range(num_gpus + 1)]
-    return [tuple(ordered[start:stop]) for start, stop in pairwise(bounds)]
 
 
 class Cores:

@@ -17,13 +17,14 @@ from typing import Any
 
 import torch
 
+from kerneldojo.devices.cores import cores_of_gpus
 from kerneldojo.devices.cuda.arena import CudaArena, enter_context
 from kerneldojo.devices.cuda.clock import Device as Clock
 from kerneldojo.devices.cuda.driver import CudaError
 from kerneldojo.devices.cuda.memory import SharedRegion
 from kerneldojo.devices.cuda.window import Stopwatch
 from kerneldojo.judging.contestant import Contestant
-from kerneldojo.judging.cores import Cores, cores_of_gpus
+from kerneldojo.judging.cores import Cores
 from kerneldojo.judging.ends import HostedEnd, Infrastructure
 from kerneldojo.judging.gate import Canary, Gate, Guest
 from kerneldojo.judging.processes import ForkServer, Session

@@ -173,6 +173,7 @@ def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> 
     prepared.inspection.compare()
     for witness in prepared.inspection.witnesses:
         _check(match, witness, prepared.values)
+    _check_before_the_clock(prepared.result)
     _fill(bench, findings, match, prepared.result)
     _hold_against_limit(bench, findings)
 
@@ -218,6 +219,15 @@ def _collect(match: Match, twin: Hosted | None, result: Trials) -> None:
         if failed == pages.NOT_PLAIN:
             raise exploit("lazy_tensor", "in timed calls an output was no plain tensor on the device") from None
         raise of_candidate(end, "timed calls") from None
+
+
+def _check_before_the_clock(result: Trials) -> None:
+    """See that the candidate did nothing while its context was brought in, when the inputs are there already."""
+    early = statistics.early_us(result.series["contestant"].windows, result.series["reference"].windows)
+    if early > statistics.EARLY_US:
+        raise exploit(
+            "early_work", f"before each timed window it worked for {early:.0f} us, when its inputs were there already"
+        )
 
 
 def _check(match: Match, witness: Witness, values: Any) -> None:
@@ -267,7 +277,7 @@ def _fill(bench: Any, findings: Findings, match: Match, result: Trials) -> None:
     if "contestant" not in fits or "reference" not in fits:
         raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the device was disturbed during all windows")
     mine, theirs = fits["contestant"], fits["reference"]
-    charge = statistics.charge(mine, theirs.around_us, theirs.single_error_us)
+    charge = result.charge("contestant", "reference")
     reference_us, interval_us = theirs.per_call_us, theirs.interval_us
     if bench.reference_times is not None:
         reference_us, interval_us = bench.reference_times.settle(reference_key(findings), reference_us, interval_us)

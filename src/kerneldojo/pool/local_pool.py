@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from kerneldojo.judging.cores import cores_of_gpus
+from kerneldojo.devices.cores import cores_of_gpus
 from kerneldojo.pool.config import PoolConfig
 from kerneldojo.pool.dispatcher import Dispatcher
 from kerneldojo.pool.faults import Sick

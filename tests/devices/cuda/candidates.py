@@ -141,6 +141,25 @@ class ModelNew(nn.Module):
 """
 )
 
+EARLY = (
+    HEADER
+    + """
+import sys
+class ModelNew(nn.Module):
+    # Computes all timed calls in the one that nobody times, which it tells by its caller.
+    results = {}
+    def forward(self, x):
+        frame = sys._getframe(1)
+        while frame is not None and frame.f_code.co_name not in ("serve", "_window"):
+            frame = frame.f_back
+        if frame is None or frame.f_code.co_name == "_window":
+            return self.results.pop(id(x), None) if id(x) in self.results else softmax(x)
+        sets = [arguments[0] for arguments in frame.f_locals["argument_sets"]]
+        self.results = {id(one): softmax(one) for one in sets}
+        return self.results[id(x)]
+"""
+)
+
 BATCHING = (
     HEADER
     + """
@@ -158,6 +177,8 @@ class ModelNew(nn.Module):
         if frame is None:
             return softmax(x)
         pending = [arguments[0] for arguments in frame.f_locals["argument_sets"]]
+        if frame.f_code.co_name == "serve":  # A call that nobody times.
+            return softmax(x)
         rows, columns = x.shape
         whole = x.as_strided((rows * len(pending), columns), (columns, 1))
         self.pending, self.results = pending[1:], list(softmax(whole).view(len(pending), rows, columns))

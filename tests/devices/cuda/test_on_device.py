@@ -308,8 +308,16 @@ def test_computing_all_calls_at_once_is_found(server: Server, stopwatch: Stopwat
     cheat = Race(server, stopwatch, candidates.BATCHING, (64, 256), count=64, windows=96)
     assert not cheat.wrong
     for race, batched in ((honest, False), (cheat, True)):
-        overhead, error = race.reference.overhead_us, race.reference.single_error_us
-        assert statistics.charge(race.fits["contestant"], overhead, error).batched == batched
+        assert race.trials.charge("contestant", "reference").batched == batched
+
+
+def test_computing_before_the_clock_is_found(server: Server, stopwatch: Stopwatch) -> None:
+    honest = Race(server, stopwatch, candidates.HONEST, (4096, 4096))
+    cheat = Race(server, stopwatch, candidates.EARLY, (4096, 4096))
+    assert not cheat.wrong
+    for race, is_early in ((honest, False), (cheat, True)):
+        windows = [race.trials.series[name].windows for name in ("contestant", "reference")]
+        assert (statistics.early_us(*windows) > statistics.EARLY_US) == is_early
 
 
 def test_a_contestant_that_raises_in_a_window_ends_its_series_only(server: Server, stopwatch: Stopwatch) -> None:

@@ -182,6 +182,58 @@ def test_batching_is_found_and_charged_like_one_call_alone() -> None:
     assert "alone" in verdict.evidence
 
 
+def turns(seed: int, count: int) -> list[float]:
+    """By turns that last for several windows, the device takes 240 or 310 us to come back to the judge."""
+    chance = random.Random(seed)
+    state, found = 0.0, []
+    for _ in range(count):
+        state = 70.0 - state if chance.random() < 0.1 else state
+        found.append(state)
+    return found
+
+
+def beside(seed: int, alone: float, per_call: float, after: list[float]) -> list[Window]:
+    """Windows of one call and of many, by turns."""
+    chance = random.Random(seed)
+    lengths = [1 if index % 3 == 0 else chance.randint(8, 12) for index in range(len(after))]
+    return [
+        Window(n, 240.0 + alone + (n - 1) * per_call + turn + chance.gauss(0, 6))
+        for n, turn in zip(lengths, after, strict=True)
+    ]
+
+
+def test_one_call_alone_is_told_by_neighbours() -> None:
+    """An honest kernel is not charged for a busy host, though both turns and launches vary; a batching one is."""
+    wrongly = 0
+    for seed in range(40):
+        after = turns(seed, 36)
+        trusted = beside(seed, 82.0, 56.0, after)
+        honest = beside(seed + 1000, 74.0, 36.0, [turn + random.Random(seed).uniform(0, 30) for turn in after])
+        batching = beside(seed + 2000, 300.0, 3.0, after)
+        around = statistics.fit(trusted)
+        for windows, is_batched in ((honest, False), (batching, True)):
+            paired = statistics.alone(windows, trusted, around.per_call_us)
+            found = statistics.charge(statistics.fit(windows), around.around_us, around.single_error_us, paired)
+            if is_batched:
+                assert found.batched
+                assert found.per_call_us == pytest.approx(275.0, rel=0.3)
+            else:
+                wrongly += found.batched
+    assert wrongly <= 1
+    assert statistics.alone([Window(1, 2.0)] * 2, [Window(1, 1.0)] * 2, 1.0) is None
+
+
+def test_work_before_the_clock_shows() -> None:
+    def primed(prime: float, done: float) -> list[Window]:
+        return [Window(n, done * n + 240, done_us=done * n, prime_us=prime) for n in (1, 8, 1, 12, 1)]
+
+    trusted = primed(240.0, 82.0)
+    assert abs(statistics.early_us(primed(205.0, 70.0), trusted)) < statistics.EARLY_US
+    assert abs(statistics.early_us(primed(1100.0, 900.0), trusted)) < statistics.EARLY_US, "a slow call, made honestly"
+    assert statistics.early_us(primed(1100.0, 20.0), trusted) > statistics.EARLY_US
+    assert statistics.early_us([], trusted) == 0.0
+
+
 def test_claims_above_the_judges_clock_are_not_believed() -> None:
     fit = statistics.fit(windows(36.0, 340.0, 1.0))
     assert statistics.believable_claim(35.0, fit)

@@ -39,6 +39,8 @@ PRIME = 4
 """Flag of a window of no calls: bring the contestant's context onto the device, and the series goes on."""
 WAKE = 8
 """Flag of a window of no calls: wait closely from now on, for a window is about to start."""
+WARM = 16
+"""Flag beside `PRIME`: make one call too, on the last argument set, which no window uses."""
 NAP_SECONDS = 50e-6
 """How long a contestant sleeps between looks where no window is about to start: one that spins takes the execution
 units of the core's other thread, and that thread's launches may be what is timed."""

@@ -37,6 +37,8 @@ BIAS = 0.01
 is a little quicker than from many."""
 SLOW_HOST = 1.07
 """Windows are left out whose context took so many times longer to bring in than in the quickest quarter."""
+EARLY_US = 100.0
+"""How much longer than the reference runner a side may take, at the median, to bring its context in."""
 RESAMPLES = 200
 """Bootstrap samples behind every interval."""
 
@@ -164,7 +166,9 @@ def rough_error(windows: Sequence[Window]) -> float:
     return 1.96 * scatter / math.sqrt(spread_of_lengths) / slope if slope > 0 else math.inf
 
 
-def charge(measured: Fit, overhead_us: float, overhead_error_us: float) -> Charge:
+def charge(
+    measured: Fit, overhead_us: float, overhead_error_us: float, paired: tuple[float, float] | None = None
+) -> Charge:
     """What a call costs, given what a window costs around its calls.
 
     One call alone takes its time on the host, then its time on the device. Calls in a row overlap the two, so that each
@@ -176,16 +180,62 @@ def charge(measured: Fit, overhead_us: float, overhead_error_us: float) -> Charg
         overhead_us: fixed cost of a window: `Fit.around_us` of a process that is trusted for it, the reference
             runner's.
         overhead_error_us: half the 95 % interval of that; `Fit.single_error_us` of the same process will do.
+        paired: what one call alone costs as `alone` has it: calls are batched only if that says so too.
     """
     plain = Charge(measured.per_call_us, measured.interval_us, batched=False)
     if measured.single_us is None:
         return plain
-    alone = measured.single_us - overhead_us
+    alone_us = measured.single_us - overhead_us
     error = math.hypot(measured.single_error_us, overhead_error_us)
-    if alone - error - SYSTEMATIC_US <= 2 * measured.interval_us[1]:
+    estimates = [(alone_us, error), *([paired] if paired is not None else [])]
+    if any(one - doubt - SYSTEMATIC_US <= 2 * measured.interval_us[1] for one, doubt in estimates):
         return plain
-    evidence = f"a call alone takes {alone:.1f} us, calls in a row {measured.per_call_us:.1f} us each"
-    return Charge(alone, (max(alone - error, 0.0), alone + error), batched=True, evidence=evidence)
+    alone_us, error = min(estimates)
+    evidence = f"a call alone takes {alone_us:.1f} us, calls in a row {measured.per_call_us:.1f} us each"
+    return Charge(alone_us, (max(alone_us - error, 0.0), alone_us + error), batched=True, evidence=evidence)
+
+
+def alone(measured: Sequence[Window], trusted: Sequence[Window], trusted_us: float) -> tuple[float, float] | None:
+    """What one call alone costs, and half the 95 % interval of that; None with fewer than three pairs of windows.
+
+    By the differences between windows of one call that lie next to each other: after the last call the device takes
+    240 or 310 us by turns to come back to the judge, and turns last for several windows.
+
+    Args:
+        measured: a side's windows, one a round.
+        trusted: those of the reference runner in the same rounds.
+        trusted_us: what a call of its costs.
+    """
+    differences = np.array(
+        [
+            mine.wall_us - theirs.wall_us
+            for mine, theirs in zip(measured, trusted, strict=False)
+            if mine.length == theirs.length == 1 and mine.undisturbed and theirs.undisturbed
+        ]
+    )
+    if len(differences) < 3:
+        return None
+    middle = float(np.median(differences))
+    scatter = 1.4826 * float(np.median(np.abs(differences - middle)))
+    return middle + trusted_us, 1.96 * 1.2533 * scatter / math.sqrt(len(differences))
+
+
+def early_us(measured: Sequence[Window], trusted: Sequence[Window]) -> float:
+    """How much longer a side took than the reference runner for what comes before the clock, beyond a call of its own.
+
+    The inputs are all there by then. Whoever computes ahead in that time takes longer than the others for it, in most
+    windows, or its quicker windows count. 0 where there is nothing to compare.
+    """
+
+    def beyond(windows: Sequence[Window]) -> float | None:
+        primes = [window.prime_us for window in windows if window.prime_us is not None]
+        ones = [
+            window.wall_us if window.done_us is None else window.done_us for window in windows if window.length == 1
+        ]
+        return float(np.median(primes)) - float(np.median(ones)) if primes and ones else None
+
+    mine, theirs = beyond(measured), beyond(trusted)
+    return 0.0 if mine is None or theirs is None else mine - theirs
 
 
 def host_bound(device_us: float, per_call_us: float) -> bool:

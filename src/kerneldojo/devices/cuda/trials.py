@@ -1,8 +1,8 @@
 """Trials: windows of secret lengths, the sides measured in turns under equal conditions, until the figure is sharp.
 
-All sides meet the same inputs: content is written once for a round, and then each side, in random order, gets its
-window after a flush. The reference's outputs of that very round are what the others' sampled outputs are compared
-with, by whoever passes `inspect`.
+All sides meet the same inputs: content is written once for a round, and then each side gets its window after a flush:
+the contestant first, the others in random order. The reference's outputs of that very round are what the others'
+sampled outputs are compared with, by whoever passes `inspect`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda import statistics
 from kerneldojo.devices.cuda.clock import Device, Watch
 from kerneldojo.devices.cuda.inputs import InputSets, Layout
-from kerneldojo.devices.cuda.statistics import Fit, Window
+from kerneldojo.devices.cuda.statistics import Charge, Fit, Window
 from kerneldojo.devices.cuda.window import Plan, Side, Stopwatch, Timed, draw_plan
 
 ASK_EVERY = 4
@@ -26,6 +26,10 @@ PATIENCE = 3.0
 """Times `Effort.seconds` after which a side's calls are taken for batched, if they still look so."""
 SLOW_FLUSH = 3.0
 """A flush that takes this many times longer than usual betrays somebody else on the device."""
+WARMED_US = 1000.0
+"""Calls shorter than this are warmed up before each window; what a cold launch adds to longer ones is lost in them."""
+FEW_SETS = 4
+"""Where memory holds fewer input sets than this, all are timed."""
 USUAL_PRIME = (0.6, 1.6)
 """So does bringing a context in, if it takes less or more than these shares of the usual time."""
 
@@ -81,6 +85,13 @@ def fits(series: Mapping[str, Series]) -> dict[str, Fit]:
     return found
 
 
+def charge(series: Mapping[str, Series], found: Mapping[str, Fit], name: str, trusted: str) -> Charge:
+    """What a call of one side costs, by its windows and those of one that is trusted; `found` as from `fits`."""
+    around = found[trusted]
+    paired = statistics.alone(series[name].windows, series[trusted].windows, around.per_call_us)
+    return statistics.charge(found[name], around.around_us, around.single_error_us, paired)
+
+
 @dataclass
 class Trials:
     """What came out."""
@@ -93,6 +104,10 @@ class Trials:
     def fits(self) -> dict[str, Fit]:
         """See `fits`."""
         return fits(self.series)
+
+    def charge(self, name: str, trusted: str) -> Charge:
+        """See `charge`."""
+        return charge(self.series, self.fits(), name, trusted)
 
 
 Inspect = Callable[[int, dict[str, Timed]], None]
@@ -118,13 +133,15 @@ def run(
     watch = Watch()
     chance = random.SystemRandom()
     round_ = _Round(stopwatch, sides, inputs, series, inspect, chance)
-    longest = min(inputs.count, pages.MAX_CALLS)
+    has_spare = inputs.count >= FEW_SETS  # The last set is for calls that nobody times.
+    longest = min(inputs.count - has_spare, pages.MAX_CALLS)
     try:
         for _ in range(effort.warm_up_windows):
             round_.play(min(2, longest), counted=False)
         probe = round_.play(longest if longest < 8 else 8, counted=False)
         if probe:
             per_call = max(timed.wall_us / timed.length for timed in probe.values())
+            round_.is_warmed = has_spare and per_call < WARMED_US
             longest = statistics.longest_window(per_call, longest, effort.window_us)
         lengths: list[int] = []
         while round_.count < effort.max_windows and not all(item.failed for item in series.values()):
@@ -156,6 +173,8 @@ class _Round:
     ) -> None:
         self.count = 0
         self.num_calls = 0
+        self.is_warmed = False
+        """Whether each window has a call before it that nobody times."""
         self._stopwatch, self._sides, self._inputs = stopwatch, sides, inputs
         self._series, self._inspect, self._chance = series, inspect, chance
         self._flushes: list[float] = []
@@ -174,10 +193,12 @@ class _Round:
         stamp: Callable[[], None] | None = self._inputs.draw_stamp(length)
         plans: dict[tuple[Layout, ...], Plan] = {}
         timed: dict[str, Timed] = {}
-        for side in self._chance.sample(playing, len(playing)):
+        for side in self._order(playing):
             plan = plans.get(side.layouts) or plans.setdefault(side.layouts, draw_plan(length, side.layouts))
             try:
-                result = self._stopwatch.time(side, length, plan, stamp=stamp, with_events=with_events)
+                result = self._stopwatch.time(
+                    side, length, plan, stamp=stamp, with_events=with_events, is_warmed=self.is_warmed
+                )
                 stamp = None
             except pages.Late as late:
                 late.side = side.name
@@ -194,6 +215,12 @@ class _Round:
             self.num_calls += length
         return {name: result for name, result in timed.items() if result.state == pages.OK}
 
+    def _order(self, sides: list[Side]) -> list[Side]:
+        """Whom the judge does not trust and whose figure counts comes first: it has no time to compute on the inputs
+        while others are timed. The rest by chance."""
+        mixed = self._chance.sample(sides, len(sides))
+        return sorted(mixed, key=lambda side: side.is_trusted or not side.is_decisive)
+
     def _note(self, name: str, result: Timed, *, counted: bool) -> None:
         series = self._series[name]
         if result.state != pages.OK:
@@ -202,8 +229,8 @@ class _Round:
         series.spans_us.extend(result.spans_us)
         self._flushes.append(result.prepare_us)
         primes = self._primes[name]
-        primes.append(result.prime_us)
         if counted:
+            primes.append(result.prime_us)  # Of windows like it: those before may not have been warmed.
             low, high = (share * median(primes) for share in USUAL_PRIME)
             alone = result.prepare_us < SLOW_FLUSH * median(self._flushes)
             is_undisturbed = alone and low <= result.prime_us <= high
@@ -226,11 +253,10 @@ class _Round:
                 return False
         found = fits({name: self._series[name] for name, side in live.items() if side.is_decisive or side.is_trusted})
         is_sharp = all(name in found and found[name].relative_error <= effort.target_error for name in decisive)
-        trusted = [found[name] for name, side in live.items() if side.is_trusted and name in found]
         is_batched = any(
-            statistics.charge(found[name], one.around_us, one.single_error_us).batched
-            for one in trusted
+            charge(self._series, found, name, other).batched
+            for other in found
             for name in decisive
-            if name in found and not live[name].is_trusted
+            if name in found and live[other].is_trusted and not live[name].is_trusted
         )
         return (is_sharp or is_late) and not (is_batched and seconds < PATIENCE * effort.seconds)

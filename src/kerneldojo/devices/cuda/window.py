@@ -9,8 +9,10 @@ A contestant naps while others are timed and is woken first, so that nothing com
 
 A GPU runs one process' context at a time, and bringing another one in takes 150 us. If that fell into the window, it
 would hide the launching of the first calls (measured on an H200: a launch-bound call of 13 us came out at 9), so the
-contestant's context is brought in first, by a launch of ours that takes a known time. What a contestant could compute
-ahead of the clock in that time is a constant, which the slope does not see, and an unusual time is noticed.
+contestant's context is brought in first, by a launch of ours that takes a known time. A call that nobody times goes
+with it: the first launch of a process that has slept takes 25 us longer than the next, and 100 us where the host is
+busy, as if one call alone cost several. How long all that takes is looked at too, so that what a contestant could
+compute ahead of the clock is a small constant, which the slope does not see.
 """
 
 from __future__ import annotations
@@ -170,6 +172,7 @@ class Stopwatch:
         stamp: Callable[[], None] | None = None,
         timeout: float = 30.0,
         with_events: bool = False,
+        is_warmed: bool = False,
     ) -> Timed:
         """Time a window of `length` calls. The inputs must be in place.
 
@@ -180,22 +183,26 @@ class Stopwatch:
             stamp: changes the inputs a last time, when the cache is cold.
             timeout: seconds.
             with_events: whether the contestant times its calls too (which costs it a few microseconds a call).
+            is_warmed: whether it makes a call before the window, on its last argument set.
 
         Raises:
             page.Late: it took too long; and what `side.check` raises.
         """
         rows = side.blocks
         private = torch.empty((NUM_BLOCKS, BLOCK_BYTES), dtype=torch.uint8, device=self.device)
+        deadline = time.monotonic() + timeout
+        page = side.arena.page
+        page.go(0, pages.WAKE)  # Before the inputs change a last time: what it may compute now is worth nothing.
+        page.wait_done(deadline, side.check)
         prepare_us = self.flush()
         if stamp is not None:
             stamp()
             torch.cuda.synchronize(self.device)
-        deadline = time.monotonic() + timeout
-        page = side.arena.page
-        prime_us = self._prime(side, deadline)
+        prime_us, state = self._prime(side, deadline, is_warmed=is_warmed)
         start = time.perf_counter_ns()
-        page.go(length, pages.WITH_EVENTS if with_events else 0)
-        state = page.wait_done(deadline, side.check)
+        if state == pages.OK:
+            page.go(length, pages.WITH_EVENTS if with_events else 0)
+            state = page.wait_done(deadline, side.check)
         done = time.perf_counter_ns()
         offsets = page.offsets(length)
         in_bounds = state == pages.OK and self._fits(side, offsets)
@@ -236,14 +243,12 @@ class Stopwatch:
         region, offset = side.arena.locate(int(timed.offsets[call, tensor]))
         return region.tensor(offset, layout.shape, layout.stride, layout.dtype).clone()
 
-    def _prime(self, side: Side, deadline: float) -> float:
+    def _prime(self, side: Side, deadline: float, *, is_warmed: bool) -> tuple[float, int]:
         page = side.arena.page
-        page.go(0, pages.WAKE)
-        page.wait_done(deadline, side.check)
         start = time.perf_counter_ns()
-        page.go(0, pages.PRIME)
-        page.wait_done(deadline, side.check)
-        return (time.perf_counter_ns() - start) / 1000
+        page.go(0, pages.PRIME | (pages.WARM if is_warmed else 0))
+        state = page.wait_done(deadline, side.check)
+        return (time.perf_counter_ns() - start) / 1000, state
 
     def _fits(self, side: Side, offsets: Integers) -> bool:
         """Whether what a contestant says of its outputs' places is possible."""
