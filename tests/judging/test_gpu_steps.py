@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -434,3 +436,23 @@ def test_nothing_is_left_below_a_closed_bench(server: ForkServer, windows: Windo
     bench.close()
     assert not any(processes.is_alive(pid) for pid in pids)
     assert len(bench.runners) == 0
+
+
+FORGETS_TO_CLOSE = """
+import atexit, sys
+sys.path[:0] = [{folder!r}]
+from test_gpu_steps import PROBLEM, ForkServer, HostBench, protocol
+made = []
+atexit.register(lambda: [bench.close() for bench in made])  # As for the judge behind `kerneldojo.judge`.
+made.append(bench := HostBench(ForkServer("interpret"), 1, 2))
+with bench.gate.admit() as guest, bench.lent_reference(PROBLEM, protocol("quick"), guest) as reference:
+    reference.post_open()
+    reference.prepare()
+print(len(bench.runners))
+"""
+
+
+def test_a_process_that_forgets_to_close_ends_without_a_complaint() -> None:
+    script = FORGETS_TO_CLOSE.format(folder=str(Path(__file__).parent))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")

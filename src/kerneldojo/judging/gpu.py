@@ -6,6 +6,7 @@ is asked for, and a context only once it is told to open its device: a context i
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -108,6 +109,7 @@ class Bench(ABC):
         while another verdict has its window. Only where `benchmarks/throughput.py --only disturbance` shows that this
         moves no figure."""
         self._canary: Canary | None = None
+        atexit.register(self.close)  # Its fork server did so before, so it is still there when runners end.
 
     def enter(self) -> None:  # noqa: B027 - nothing to do without a GPU
         """Make the device's context current in this thread: memory is mapped into the current one."""
@@ -212,6 +214,7 @@ class Bench(ABC):
 
     def close(self) -> None:
         """End the fork server and all that hangs on it."""
+        atexit.unregister(self.close)
         try:
             if len(self.runners):
                 self.enter()
