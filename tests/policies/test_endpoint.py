@@ -152,6 +152,22 @@ def test_a_slow_reply_is_given_up_and_asked_for_again(server):
     assert answer.finish == "stop" and policy.tally.retries == 1
 
 
+def test_trouble_is_told_once_until_an_answer_comes(server, caplog):
+    server.plan = [{"drop": True}, {"status": 500}, {}, {"drop": True}]
+
+    async def one_after_another():
+        config = EndpointConfig(retry=QUICK, api_key_env="DOJO_TEST_KEY")
+        policy = EndpointPolicy("some-model", f"{server.address}/v1", config)
+        answers = [await policy.answer(request()) for _ in range(2)]
+        await policy.close()
+        return answers
+
+    assert all(answer.finish == "stop" for answer in asyncio.run(one_after_another()))
+    told = [record.getMessage() for record in caplog.records if "trying again" in record.getMessage()]
+    assert len(told) == 2
+    assert all(line.startswith("openai:") and "\n" not in line and KEY not in line for line in told)
+
+
 def test_in_the_end_a_failure_says_why(server):
     for trouble, reason in [
         ({"status": 500, "message": "the sky\nfell"}, "HTTP 500"),

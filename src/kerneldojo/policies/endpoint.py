@@ -17,7 +17,7 @@ from pydantic import Field
 from kerneldojo.policies.connections import Clients
 from kerneldojo.policies.policy import Request
 from kerneldojo.policies.rates import Allowance
-from kerneldojo.policies.retrying import CallFailed, MalformedReply, RetryConfig, retrying
+from kerneldojo.policies.retrying import CallFailed, MalformedReply, RetryConfig, Trouble, retrying
 from kerneldojo.schema import Answer, Frozen, Usage
 
 
@@ -93,6 +93,7 @@ class EndpointPolicy:
         self._tokens = Allowance(self.config.tokens_per_minute)
         self._jitter = random.Random(0)
         self._mean_answer: float | None = None
+        self._trouble = Trouble(self.name, self._key)
 
     @property
     def name(self) -> str:
@@ -106,13 +107,16 @@ class EndpointPolicy:
         async with self._slots:
             try:
                 reply = await retrying(
-                    lambda: self._ask(request), self.config.retry, self._jitter, lambda: self._count(retries=1)
+                    lambda: self._ask(request),
+                    self.config.retry,
+                    self._jitter,
+                    self._trouble,
+                    lambda: self._count(retries=1),
                 )
             except CallFailed as failure:
                 self._count(failures=1)
-                error = str(failure).replace(self._key, "***") if self._key else str(failure)
                 usage = Usage(seconds=time.monotonic() - started)
-                return Answer(text="", finish="failed", error=error, usage=usage)
+                return Answer(text="", finish="failed", error=self._trouble.clean(str(failure)), usage=usage)
         usage = reply.usage.model_copy(update={"seconds": time.monotonic() - started})
         return reply.model_copy(update={"usage": usage})
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from time import time
 from typing import TypeVar
@@ -15,6 +17,7 @@ from pydantic import Field
 from kerneldojo.schema import Frozen
 
 Result = TypeVar("Result")
+log = logging.getLogger(__name__)
 
 PERMANENT_CODES = ("insufficient_quota", "billing_hard_limit_reached")
 """Codes that come with status 429 and do not pass by waiting."""
@@ -73,22 +76,49 @@ def requested_delay(error: BaseException) -> float | None:
     return None
 
 
+@dataclass
+class Trouble:
+    """What goes wrong with one server: said once, and no more until it has answered.
+
+    A server that is not there yet would otherwise be waited for in silence.
+    """
+
+    name: str
+    secret: str = ""
+    """Never to be said."""
+    is_known: bool = False
+
+    def note(self, error: str) -> None:
+        """A try has failed and will be made again; `error` in one line."""
+        if not self.is_known:
+            self.is_known = True
+            log.warning("%s: %s; trying again", self.name, self.clean(error))
+
+    def clean(self, text: str) -> str:
+        """The text without the secret."""
+        return text.replace(self.secret, "***") if self.secret else text
+
+
 async def retrying(
     attempt: Callable[[], Awaitable[Result]],
     config: RetryConfig,
     jitter: random.Random,
+    trouble: Trouble,
     on_retry: Callable[[], None] = lambda: None,
 ) -> Result:
     """The result of `attempt`, tried as often as `config` allows. Raises `CallFailed`: the last error in a line."""
     delay = config.first_delay
     for number in range(1, config.attempts + 1):
         try:
-            return await attempt()
+            result = await attempt()
+            trouble.is_known = False
+            return result
         except Exception as error:
             if number == config.attempts or not is_worth_retrying(error):
                 raise CallFailed(f"{described(error)} (try {number} of {config.attempts})") from error
-            asked = requested_delay(error)
+            asked, text = requested_delay(error), described(error)
         wait = min(delay, config.longest_delay) * (1 - jitter.random() / 2)
+        trouble.note(text)
         on_retry()
         await asyncio.sleep(wait if asked is None else max(wait, asked))
         delay *= 2

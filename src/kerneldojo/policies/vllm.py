@@ -24,7 +24,7 @@ from pydantic import Field
 
 from kerneldojo.policies.connections import Clients
 from kerneldojo.policies.policy import Request
-from kerneldojo.policies.retrying import CallFailed, MalformedReply, RetryConfig, described, retrying
+from kerneldojo.policies.retrying import CallFailed, MalformedReply, RetryConfig, Trouble, described, retrying
 from kerneldojo.schema import Answer, Frozen, Usage
 
 
@@ -67,6 +67,7 @@ class VllmPolicy:
         )
         self._slots = asyncio.Semaphore(self.config.concurrency)
         self._jitter = random.Random(0)
+        self._trouble = Trouble(self.name, self._key)
 
     @property
     def name(self) -> str:
@@ -90,7 +91,9 @@ class VllmPolicy:
                     reply = client.completions.create(**self._fields(self._model, (0,), 1, 1.0, 1.0, 0))
                     ids, log_probs = _sampled(_choice(reply))
                 except (openai.OpenAIError, MalformedReply, ValueError) as error:
-                    raise ConnectionError(f"{self.name} cannot be asked: {self._clean(described(error))}") from error
+                    raise ConnectionError(
+                        f"{self.name} cannot be asked: {self._trouble.clean(described(error))}"
+                    ) from error
             self._gives_ids = bool(ids) and log_probs is not None
         return self._gives_ids
 
@@ -103,19 +106,16 @@ class VllmPolicy:
         started = time.monotonic()
         async with self._slots:
             try:
-                reply = await retrying(lambda: self._ask(request), self.config.retry, self._jitter)
+                reply = await retrying(lambda: self._ask(request), self.config.retry, self._jitter, self._trouble)
             except CallFailed as failure:
                 usage = Usage(seconds=time.monotonic() - started)
-                return Answer(text="", finish="failed", error=self._clean(str(failure)), usage=usage)
+                return Answer(text="", finish="failed", error=self._trouble.clean(str(failure)), usage=usage)
         usage = reply.usage.model_copy(update={"seconds": time.monotonic() - started})
         return reply.model_copy(update={"usage": usage})
 
     async def close(self) -> None:
         """Close the connections."""
         await self._clients.close()
-
-    def _clean(self, text: str) -> str:
-        return text.replace(self._key, "***") if self._key else text
 
     @staticmethod
     def _fields(
