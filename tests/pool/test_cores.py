@@ -179,8 +179,18 @@ def test_cores_are_reserved_only_where_there_are_many(cores: set[int]) -> None:
     kept = Cores.of(cores, lambda core: {core})
     assert (kept is None) == (len(cores) < LEAST_CORES)
     if kept is not None:
-        assert kept.reserved | kept.rest == cores
+        assert kept.reserved | kept.rest | kept.idle == cores
         assert len(kept.reserved) == NUM_RESERVED
+
+
+def test_where_nothing_is_told_of_siblings_neighbours_are_taken_for_them() -> None:
+    kept = Cores.of(range(16), lambda core: {core})
+    assert kept is not None
+    assert kept.reserved == {0, 2, 4, 6, 8}
+    assert kept.idle == {1, 3, 5, 7, 9}
+    few = Cores.of(range(8), lambda core: {core})
+    assert few is not None
+    assert few.reserved | few.rest == set(range(8)), "too few to leave any idle"
 
 
 @pytest.mark.parametrize("distance", [1, 32])

@@ -51,8 +51,10 @@ class Cores:
     def of(cls, cores: Iterable[int], siblings: Callable[[int], set[int]] | None = None) -> Cores | None:
         """The first few of `cores` reserved; None if there are too few to do so.
 
-        Two threads of one core share its execution units, so no two of the reserved are of one core and their other
-        threads stay idle, where there are cores enough for that.
+        Two threads of one core share its execution units (Python beside Python ran at three quarters of its speed on the
+        machine of an H200, and what it launches comes later), so no two of the reserved are of one core, and their other
+        threads stay idle, where there are cores enough for that. Virtual machines often hide which threads belong
+        together: where every thread is said to be a core, neighbours are taken to be one.
 
         Args:
             cores: those to divide.
@@ -61,13 +63,14 @@ class Cores:
         ordered = sorted(cores)
         if len(ordered) < LEAST_CORES:
             return None
-        groups = {
-            min(group): group
-            for group in (({core} | (siblings or siblings_of)(core)) & set(ordered) for core in ordered)
-        }
-        firsts = sorted(groups)[:NUM_RESERVED]
-        idle = set().union(*(groups[first] for first in firsts)) - set(firsts)
-        rest = set(ordered) - idle - set(firsts)
+        own = set(ordered)
+        told = {core: {core} | (siblings or siblings_of)(core) for core in ordered}
+        if all(len(group) == 1 for group in told.values()):
+            told = {core: {core, core ^ 1} for core in ordered}
+        together = {core: group & own for core, group in told.items()}
+        firsts = sorted({min(group) for group in together.values()})[:NUM_RESERVED]
+        idle = set[int]().union(*(together[first] for first in firsts)) - set(firsts)
+        rest = own - idle - set(firsts)
         if len(firsts) == NUM_RESERVED and rest:
             return cls(firsts, rest, idle)
         return cls(ordered[:NUM_RESERVED], ordered[NUM_RESERVED:])
