@@ -51,9 +51,9 @@ class Cores:
     def of(cls, cores: Iterable[int], siblings: Callable[[int], set[int]] | None = None) -> Cores | None:
         """The first few of `cores` reserved; None if there are too few to do so.
 
-        Two threads of one core share its execution units (Python beside Python ran at three quarters of its speed on the
-        machine of an H200, and what it launches comes later), so no two of the reserved are of one core, and their other
-        threads stay idle, where there are cores enough for that. Virtual machines often hide which threads belong
+        Two threads of one core share its execution units (Python beside Python ran at three quarters of its speed on
+        the machine of an H200, and what it launches comes later), so no two of the reserved are of one core, and their
+        other threads stay idle, where there are cores enough for that. Virtual machines often hide which threads belong
         together: where every thread is said to be a core, neighbours are taken to be one.
 
         Args:
