@@ -41,6 +41,7 @@ def test_the_help_of_every_command_says_all_that_its_options_say() -> None:
     assert "katas[:LEVEL[/NAME]]" in text["problems", "list"]
     assert "openai:MODEL[@URL], hf:PATH, vllm:URL[#MODEL]" in text[("bench",)]
     assert "suites, [play], [play.reward]" in text[("serve",)]
+    assert not [leaf for leaf, shown in text.items() if any(ord(sign) > 0xFFFF for sign in shown)], "words, no emoji"
 
 
 @pytest.mark.parametrize(

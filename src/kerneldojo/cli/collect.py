@@ -19,7 +19,7 @@ def collect_command(
         str, typer.Argument(help="teacher[:QUALITY], openai:MODEL[@URL], hf:PATH, vllm:URL[#MODEL] or replay:FILE.")
     ],
     suite: Annotated[
-        list[str], typer.Option("--suite", help="Problems, for example graphs:train:500 or katas:1; may be repeated.")
+        list[str], typer.Option("--suite", help="Problems, for example katas:1 or graphs:train; may be repeated.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Run folder; a run that was killed goes on.")],
     device: Device = "auto",

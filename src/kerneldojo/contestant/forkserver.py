@@ -6,9 +6,9 @@ first one for ever), never touches CUDA and never sees a candidate. One flavour 
 for a target, one runs them on CUDA: Triton cannot do two of these in one process.
 
 The judge sends `{"op": "learn", ...}` for what later contestants should find ready (`devices.cuda.launchers`), and
-`{"op": "spawn", ...}` with a contestant's descriptors and a *leash*, a socket of its own for each
-contestant: over it the judge says `kill`, `freeze`, `rest` and the like, and hears how the contestant ended. When a
-leash or the control socket closes, what hangs on it is killed: nothing outlives the judge.
+`{"op": "spawn", ...}` with a contestant's descriptors and a *leash*, a socket of its own for each contestant: over it
+the judge says `kill`, `freeze`, `rest` and the like, and hears how the contestant ended. When a leash or the control
+socket closes, what hangs on it is killed: nothing outlives the judge.
 """
 
 from __future__ import annotations

@@ -22,8 +22,7 @@ from kerneldojo.contestant.sandbox import processes
 log = logging.getLogger(__name__)
 
 NUM_RESERVED = 5
-"""For the judge's thread, reference, contestant and twin, each of which spins until it is its turn, and the driver's
-threads in them."""
+"""For the judge's thread, reference, contestant and twin, and the driver's threads in them."""
 SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 LEAST_CORES = 8
 """Where there are fewer, reserving some would cost the rest more than it spares the timed."""

@@ -277,7 +277,7 @@ def _fill(bench: Any, findings: Findings, match: Match, result: Trials) -> None:
     if "contestant" not in fits or "reference" not in fits:
         raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the device was disturbed during all windows")
     mine, theirs = fits["contestant"], fits["reference"]
-    charge = result.charge("contestant", "reference")
+    charge = trials.charge(result.series, fits, "contestant", "reference")
     reference_us, interval_us = theirs.per_call_us, theirs.interval_us
     if bench.reference_times is not None:
         reference_us, interval_us = bench.reference_times.settle(reference_key(findings), reference_us, interval_us)

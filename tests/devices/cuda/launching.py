@@ -86,6 +86,16 @@ def once(driver: Any, folder: Path) -> None:
     assert not list(folder.glob("dojo-launcher-*"))
 
 
+def few(driver: Any, folder: Path) -> None:
+    server = Launchers(driver)
+    begun = [server.begin([name]) for name in ("i1", "i8", "i16")]
+    assert [done is None for done in begun] == [False, False, True]
+    for done in begun[:2]:
+        assert done is not None
+        server.finish(done)
+    assert make(server, ["i16"]), "it was not tried before"
+
+
 def failing(driver: Any, folder: Path) -> None:
     server = Launchers(driver)
     os.environ["CC"] = "/bin/false"
@@ -95,7 +105,7 @@ def failing(driver: Any, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    cases = {"shared": shared, "once": once, "failing": failing}
+    cases = {"shared": shared, "once": once, "few": few, "failing": failing}
     folder = Path(sys.argv[2])
     os.environ["TMPDIR"] = str(folder)
     cases[sys.argv[1]](driver(folder), folder)

@@ -19,7 +19,7 @@ SCRIPT = Path(__file__).with_name("launching.py")
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
-@pytest.mark.parametrize("case", ["shared", "once", "failing"])
+@pytest.mark.parametrize("case", ["shared", "once", "few", "failing"])
 def test_what_one_process_lacked_the_next_one_has(case: str, tmp_path: Path) -> None:
     """Once made it serves all signatures alike; one is tried once; one that cannot be made changes nothing."""
     done = subprocess.run(

@@ -44,7 +44,7 @@ class CallLoop:
     def serve(self, forward: Callable[..., Any], argument_sets: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
         """Run windows until the judge ends the series: call `i` of a window gets argument set `i`.
 
-        The last argument set is for calls that nobody times.
+        The last argument set is for calls that nobody times, if the judge asks for such.
 
         Returns:
             the layout (`shape`, `stride`, `dtype`) of each tensor that a call returned last.

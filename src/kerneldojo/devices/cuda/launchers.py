@@ -20,6 +20,8 @@ from typing import Any
 
 MOST_LAUNCHERS = 256
 """More kinds of signatures than that are left to Triton."""
+MOST_AT_ONCE = 2
+"""Those that are being made; what comes beside them is asked for again by whoever lacks it next."""
 MOST_PARAMETERS = 64
 MODULE = "__triton_launcher"
 _TYPE = re.compile(r"\*?(?:fp(?:16|32|64)|bf16|[iu](?:1|8|16|32|64))|constexpr")
@@ -95,7 +97,9 @@ class Launchers:
     def begin(self, types: Sequence[str]) -> int | None:
         """Begin to make a launcher in a child process; a descriptor that is ready when it is done. None if not."""
         wanted = checked(types)
-        if wanted is None or wanted in self._attempted or len(self._attempted) >= MOST_LAUNCHERS:
+        if wanted is None or wanted in self._attempted:
+            return None
+        if len(self._attempted) >= MOST_LAUNCHERS or len(self._builds) >= MOST_AT_ONCE:
             return None
         self._attempted.add(wanted)
         if self._make is None or self._compile is None:

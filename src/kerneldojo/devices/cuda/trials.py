@@ -105,10 +105,6 @@ class Trials:
         """See `fits`."""
         return fits(self.series)
 
-    def charge(self, name: str, trusted: str) -> Charge:
-        """See `charge`."""
-        return charge(self.series, self.fits(), name, trusted)
-
 
 Inspect = Callable[[int, dict[str, Timed]], None]
 """Called after each round with its length and the windows by side, while all outputs are still there."""
