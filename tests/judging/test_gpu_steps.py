@@ -113,6 +113,8 @@ class Windows:
 
     def __init__(self) -> None:
         self.num, self.num_ticking, self.num_moved = 0, 0, 0
+        self.num_doubtful = 0
+        """Series, of the first ones, that make calls look batched."""
         self.everybody: list[Session] = []
 
     def draw(self, match: Any) -> list[Any]:
@@ -136,6 +138,9 @@ class Windows:
         time.sleep(0.1)
         self.num_ticking += any(before)
         self.num_moved += before != [ticks(session) for session in others]
+
+    def is_in_doubt(self, _: Any) -> bool:
+        return self.num <= self.num_doubtful
 
     def finish(self, *_: Any) -> None:
         """Nothing: there is no clock."""
@@ -366,6 +371,16 @@ def test_verdicts_beside_each_other_stand_still_in_a_window(
     assert [isinstance(verdict, Findings) for verdict in verdicts] == [True, True, True, False]
     assert (windows.num, windows.num_ticking, windows.num_moved) == (4, 3, 0), "who ticks stood still in three windows"
     assert all(session.ended is not None for session in asked)
+
+
+@pytest.mark.parametrize(("num_doubtful", "num_series"), [(0, 1), (1, 2), (9, 2)])
+def test_a_series_in_doubt_is_run_once_more(
+    bench: HostBench, windows: Windows, tmp_path: Path, num_doubtful: int, num_series: int
+) -> None:
+    windows.num_doubtful = num_doubtful
+    findings = passed(judge(bench, HONEST, tmp_path))
+    assert windows.num == num_series
+    assert any("timed twice" in note for note in findings.notes) == (num_series == 2)
 
 
 def test_a_runner_that_waited_too_long_is_not_used_again(

@@ -17,7 +17,7 @@ from pooled import wait_until
 
 from kerneldojo.contestant.sandbox import processes
 from kerneldojo.devices.cores import cores_of_gpus
-from kerneldojo.judging.cores import LEAST_CORES, NUM_RESERVED, Cores, siblings_of
+from kerneldojo.judging.cores import LEAST_CORES, SHARE_OF_REST, SLOW, Cores, siblings_of
 from kerneldojo.judging.gate import Gate
 from kerneldojo.judging.host import COMPILE_ARENA_BYTES
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
@@ -152,7 +152,7 @@ def test_a_hosted_process_is_moved_as_a_whole_and_its_keeper_is_not() -> None:
             assert hosted
             (fork_server,) = [pid for pid in processes.children(os.getpid()) if set(hosted) <= below(pid)]
             (keeper,) = [pid for pid in processes.children(fork_server) if set(hosted) <= below(pid)]
-            with Cores(reserved, rest).reserved_for(session.pids()):
+            with Cores(reserved, rest).reserved_for([session.pids()]):
                 assert all(mask == reserved for mask in chain(*map(masks, hosted)))
                 assert masks(keeper) == [rest]
                 assert all(mask == rest for mask in masks(fork_server))
@@ -179,23 +179,13 @@ def test_cores_are_reserved_only_where_there_are_many(cores: set[int]) -> None:
     kept = Cores.of(cores, lambda core: {core})
     assert (kept is None) == (len(cores) < LEAST_CORES)
     if kept is not None:
-        assert kept.reserved | kept.rest | kept.idle == cores
-        assert len(kept.reserved) == NUM_RESERVED
-
-
-def test_where_nothing_is_told_of_siblings_neighbours_are_taken_for_them() -> None:
-    kept = Cores.of(range(16), lambda core: {core})
-    assert kept is not None
-    assert kept.reserved == {0, 2, 4, 6, 8}
-    assert kept.idle == {1, 3, 5, 7, 9}
-    few = Cores.of(range(8), lambda core: {core})
-    assert few is not None
-    assert few.reserved | few.rest == set(range(8)), "too few to leave any idle"
+        assert kept.eligible | kept.rest == cores
+        assert len(kept.rest) >= SHARE_OF_REST * len(cores)
 
 
 @pytest.mark.parametrize("distance", [1, 32])
 @given(num=st.integers(8, 64))
-def test_no_two_reserved_threads_are_of_one_core(distance: int, num: int) -> None:
+def test_whole_cores_are_divided(distance: int, num: int) -> None:
     """Threads of a core are numbered next to each other on some machines, and half of all apart on others."""
 
     def siblings(thread: int) -> set[int]:
@@ -203,11 +193,51 @@ def test_no_two_reserved_threads_are_of_one_core(distance: int, num: int) -> Non
 
     kept = Cores.of(range(num), siblings)
     assert kept is not None
-    assert kept.reserved | kept.rest | kept.idle == set(range(num))
-    assert not (kept.reserved & kept.idle or kept.rest & kept.idle)
-    if len({min(siblings(thread)) for thread in range(num)}) > NUM_RESERVED:
-        assert not any(siblings(one) & kept.reserved - {one} for one in kept.reserved)
-        assert kept.idle == {other for one in kept.reserved for other in siblings(one) if other < num} - kept.reserved
+    assert kept.eligible | kept.rest == set(range(num))
+    assert all(siblings(core) & set(range(num)) <= kept.eligible for core in kept.eligible)
+
+
+def test_where_nothing_is_told_of_siblings_neighbours_are_taken_for_them() -> None:
+    kept = Cores.of(range(16), lambda core: {core})
+    assert kept is not None
+    assert kept.rest == {10, 11, 12, 13, 14, 15}
+    assert all(kept.together[core] == {core, core ^ 1} for core in range(16))
+
+
+@given(times=st.dictionaries(st.integers(0, 15), st.floats(1, 100), min_size=1), num=st.integers(1, 6))
+def test_the_quickest_are_chosen_no_two_of_one_core(times: dict[int, float], num: int) -> None:
+    kept = Cores.of(range(16), lambda core: {core})
+    assert kept is not None
+    chosen = kept.choose(times, num)
+    assert len(chosen) == len(set(chosen)) == min(num, len(times))
+    assert chosen[0] == min(times, key=lambda core: times[core])
+    groups = {frozenset({core, core ^ 1}) for core in times}
+    assert len({frozenset({core, core ^ 1}) for core in chosen}) == min(num, len(groups))
+
+
+@needs_two_cores
+def test_what_is_timed_leaves_a_core_that_has_become_slow(busy: Busy) -> None:
+    slow: set[int] = set()
+
+    def probe() -> float:
+        (core,) = os.sched_getaffinity(0)
+        return 2 * SLOW if core in slow else 1.0
+
+    cores = Cores(ALL[:2], [10**6], probe=probe)
+    cores.rest = frozenset(ALL)
+    with cores.reserved_for([[busy.process.pid]]) as reserved:
+        first = reserved.places[0]
+        assert busy.masks() == [{first}] * 2
+        assert os.sched_getaffinity(0) == {reserved.mine} != {first}
+        reserved.renew()
+        assert reserved.places == [first], "it is as quick as before"
+        slow.add(first)
+        reserved.renew()
+        assert reserved.places != [first]
+        assert busy.masks() == [set(reserved.places)] * 2
+        assert os.sched_getaffinity(0) == {first}
+    assert busy.masks() == [set(ALL)] * 2
+    assert os.sched_getaffinity(0) == set(ALL)
 
 
 def test_the_system_tells_of_siblings_and_what_it_does_not_know_is_alone() -> None:

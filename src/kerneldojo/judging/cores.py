@@ -1,9 +1,15 @@
-"""Cores that belong to whatever is being timed, for as long as its window is open.
+"""Cores that belong to whatever is being timed, for as long as its window is open: the quickest there are just then.
 
 On a busy machine a launch waits for a core, and a clock is read late; both lengthen what is measured. While a window is
-open the judge's timing thread and the timed processes have a few cores to themselves, and whatever else of ours still
-runs (the judge's other threads, fork servers, keepers) is kept to the rest. Those of other verdicts are frozen anyway.
-Afterwards every thread may run again where it might before.
+open the judge's timing thread and each of the timed processes have a core to themselves, and whatever else of ours
+still runs (the judge's other threads, fork servers, keepers) is kept to some that are never reserved. Those of other
+verdicts are frozen anyway. Afterwards every thread may run again where it might before.
+
+A virtual machine's cores are threads of a host's, and what the host runs on the other thread of a core is not ours to
+see: a loop that takes 22 us takes 35 to 45 on a third to a half of the cores of an H200's machine, other ones every few
+tenths of a second, and what is launched from there took up to 1.8 times as long. So the judge's own thread runs that
+loop on each core in turn and takes those that are quick; now and then, between two rounds, it looks whether they still
+are.
 
 Cores are reserved by affinity alone: a process that is not ours may still use them.
 """
@@ -14,87 +20,120 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Generator, Iterable
+import time
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kerneldojo.contestant.sandbox import processes
 
 log = logging.getLogger(__name__)
 
-NUM_RESERVED = 5
-"""For the judge's thread, reference, contestant and twin, and the driver's threads in them."""
 SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 LEAST_CORES = 8
 """Where there are fewer, reserving some would cost the rest more than it spares the timed."""
+SHARE_OF_REST = 0.3
+"""Cores that are never reserved: there the contexts of other verdicts are made while a window is open."""
+SLOW = 1.15
+"""A core is slow if the loop takes so many times longer on it than on the quickest."""
+NUM_BEFORE_CLOCK = 2
+"""Groups that have a quicker core than the thread that reads the clock: reference and contestant."""
+NUM_STEPS, NUM_LOOPS = 150, 4
+"""Length of the loop, some 5 us, and how often it is run; the quickest counts."""
 
 
 class Cores:
-    """Some cores reserved for windows, and the others.
+    """Some cores that may be reserved for windows, and the others.
 
     Args:
-        reserved: for what is timed.
+        eligible: of which some are chosen in each window; nobody else uses any of them meanwhile.
         rest: for everything else while a window is open.
-        idle: for nobody while a window is open: the other threads of the reserved cores.
+        together: which of them are threads of one core, as far as that is known.
+        probe: how long the loop takes on the core that the calling thread is on, in any unit.
 
     Raises:
         ValueError: one of them is empty, or they overlap.
     """
 
-    def __init__(self, reserved: Iterable[int], rest: Iterable[int], idle: Iterable[int] = ()) -> None:
-        self.reserved, self.rest, self.idle = frozenset(reserved), frozenset(rest), frozenset(idle)
-        if not self.reserved or not self.rest or self.reserved & self.rest:
+    def __init__(
+        self,
+        eligible: Iterable[int],
+        rest: Iterable[int],
+        together: Mapping[int, Collection[int]] | None = None,
+        probe: Callable[[], float] | None = None,
+    ) -> None:
+        self.eligible, self.rest = frozenset(eligible), frozenset(rest)
+        if not self.eligible or not self.rest or self.eligible & self.rest:
             raise ValueError("reserved cores and the rest must be two sets that share nothing, neither of them empty")
+        self.together = together or {}
+        self.probe = probe or loop_us
         self._has_complained = False
 
     @classmethod
     def of(cls, cores: Iterable[int], siblings: Callable[[int], set[int]] | None = None) -> Cores | None:
-        """The first few of `cores` reserved; None if there are too few to do so.
+        """`cores` divided; None if there are too few for that.
 
-        Two threads of one core share its execution units (Python beside Python ran at three quarters of its speed on
-        the machine of an H200, and what it launches comes later), so no two of the reserved are of one core, and their
-        other threads stay idle, where there are cores enough for that. Virtual machines often hide which threads belong
+        Two threads of one core share its execution units, so no two of the reserved should be of one core, and no other
+        thread of ours on their cores: whole cores are divided. Virtual machines often hide which threads belong
         together: where every thread is said to be a core, neighbours are taken to be one.
 
         Args:
             cores: those to divide.
             siblings: the threads of the core that one is of; asked of the system by default.
         """
-        ordered = sorted(cores)
-        if len(ordered) < LEAST_CORES:
+        own = set(cores)
+        if len(own) < LEAST_CORES:
             return None
-        own = set(ordered)
-        told = {core: {core} | (siblings or siblings_of)(core) for core in ordered}
+        told = {core: {core} | (siblings or siblings_of)(core) for core in own}
         if all(len(group) == 1 for group in told.values()):
-            told = {core: {core, core ^ 1} for core in ordered}
-        together = {core: group & own for core, group in told.items()}
-        firsts = sorted({min(group) for group in together.values()})[:NUM_RESERVED]
-        idle = set[int]().union(*(together[first] for first in firsts)) - set(firsts)
-        rest = own - idle - set(firsts)
-        if len(firsts) == NUM_RESERVED and rest:
-            return cls(firsts, rest, idle)
-        return cls(ordered[:NUM_RESERVED], ordered[NUM_RESERVED:])
+            told = {core: {core, core ^ 1} for core in own}
+        together = {core: frozenset(group & own) for core, group in told.items()}
+        eligible = set[int]()
+        for group in sorted(set(together.values()), key=min):
+            if len(eligible | group) <= (1 - SHARE_OF_REST) * len(own):
+                eligible |= group
+        return cls(eligible, own - eligible, together) if eligible else None
+
+    def choose(self, times: Mapping[int, float], num: int) -> list[int]:
+        """The quickest `num` cores, no two of one core as long as there are others; fewer if there are not so many.
+
+        Args:
+            times: what the loop takes on each.
+            num: how many are wanted.
+        """
+        ranked = sorted(times, key=lambda core: times[core])
+        chosen: list[int] = []
+        for core in ranked:
+            if not set(self.together.get(core, ())) & set(chosen):
+                chosen.append(core)
+        return (chosen + [core for core in ranked if core not in chosen])[:num]
 
     @contextlib.contextmanager
-    def reserved_for(self, timed: Iterable[int], others: Iterable[int] = ()) -> Generator[None]:
-        """Move this thread and the processes `timed` to the reserved cores, `others` and what else is ours off them."""
-        timed, others = list(timed), list(others)
+    def reserved_for(self, timed: Iterable[Sequence[int]], others: Iterable[int] = ()) -> Generator[Reserved]:
+        """Move this thread and the processes of each group in `timed` to a core each, and all others of ours off them.
+
+        Args:
+            timed: ids of processes; those of one group share a core.
+            others: processes that go on elsewhere.
+        """
+        groups, others = [list(group) for group in timed], list(others)
+        mine = {pid for group in groups for pid in group}
         me = threading.get_native_id()
-        beside = [pid for pid in (*_ours(), *others) if pid not in timed]
         before: dict[int, set[int]] = {}
         try:
-            for thread in _threads(beside):
+            for thread in _threads(pid for pid in (*_ours(), *others) if pid not in mine):
                 if thread != me:
-                    self._move(thread, self.rest, before)
-            for thread in (me, *_threads(timed)):
-                self._move(thread, self.reserved, before)
-            yield
+                    self.move(thread, self.rest, before)
+            reserved = Reserved(self, groups, before)
+            reserved.settle()
+            yield reserved
         finally:
-            for thread in _threads({*_ours(), *timed, *others}):  # Also those that were born meanwhile.
-                self._move(thread, before.get(thread, self.reserved | self.rest | self.idle), {})
+            for thread in _threads({*_ours(), *mine, *others}):  # Also those that were born meanwhile.
+                self.move(thread, before.get(thread, self.eligible | self.rest), {})
 
-    def _move(self, thread: int, cores: Iterable[int], before: dict[int, set[int]]) -> None:
+    def move(self, thread: int, cores: Iterable[int], before: dict[int, set[int]]) -> None:
+        """Let a thread run on these cores alone; notes in `before` where it might at first."""
         try:
-            before[thread] = os.sched_getaffinity(thread)
+            before.setdefault(thread, os.sched_getaffinity(thread))
             os.sched_setaffinity(thread, cores)
         except ProcessLookupError:
             pass  # It ended just now.
@@ -102,6 +141,53 @@ class Cores:
             if not self._has_complained:
                 self._has_complained = True
                 log.warning("cores cannot be reserved for all that is timed: %s", error)
+
+
+class Reserved:
+    """The cores of one window: one for each group of timed processes, and one for the thread that opened it."""
+
+    def __init__(self, cores: Cores, groups: list[list[int]], before: dict[int, set[int]]) -> None:
+        self._cores, self._groups, self._before = cores, groups, before
+        self._me = threading.get_native_id()
+        self._quickest = 0.0
+        self.mine = -1
+        """The core of the thread that opened the window."""
+        self.places: list[int] = []
+        """The core of each group."""
+
+    def settle(self) -> None:
+        """Look at all eligible cores, and take the quickest."""
+        times = {core: self._time(core) for core in sorted(self._cores.eligible)}
+        self._quickest = min(times.values())
+        num = len(self._groups)
+        chosen = self._cores.choose(times, num + 1)
+        chosen = [chosen[number % len(chosen)] for number in range(num + 1)]
+        self.mine = chosen.pop(min(NUM_BEFORE_CLOCK, num))
+        self.places = chosen
+        self._cores.move(self._me, {self.mine}, self._before)
+        for group, core in zip(self._groups, self.places, strict=True):
+            for thread in _threads(group):
+                self._cores.move(thread, {core}, self._before)
+
+    def renew(self) -> None:
+        """See whether the cores in use are still quick, and take others if not. Only while no side is at work."""
+        if any(self._time(core) > SLOW * self._quickest for core in (*self.places, self.mine)):
+            self.settle()
+
+    def _time(self, core: int) -> float:
+        self._cores.move(self._me, {core}, self._before)
+        return self._cores.probe()
+
+
+def loop_us() -> float:
+    """How long a short loop takes here, in microseconds: the quickest of a few."""
+    times: list[int] = []
+    for _ in range(NUM_LOOPS):
+        started, total = time.perf_counter_ns(), 0
+        for step in range(NUM_STEPS):
+            total += step * step
+        times.append(time.perf_counter_ns() - started)
+    return min(times) / 1000
 
 
 def siblings_of(core: int) -> set[int]:

@@ -19,11 +19,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from kerneldojo.contestant.wire import WireError
-from kerneldojo.judging.cores import Cores
+from kerneldojo.judging.cores import Cores, Reserved
 from kerneldojo.judging.ends import Infrastructure
 
 NUM_CANARIES = 3
@@ -205,15 +205,23 @@ class Gate:
                 self._owner = None
                 self._changed.notify_all()
 
-    def reserve_cores(self, guest: Guest) -> AbstractContextManager[None]:
-        """The reserved cores for a guest's thread and processes, in its window."""
+    @contextmanager
+    def reserve_cores(self, guest: Guest) -> Generator[None]:
+        """Cores of their own for a guest's thread and processes, in its window."""
         if self._cores is None:
-            return contextlib.nullcontext()
+            yield
+            return
         others = [session for other in self._guests if other is not guest for session in other.sessions]
-        return self._cores.reserved_for(
-            [pid for session in guest.sessions for pid in session.pids()],
+        reserved_for = self._cores.reserved_for(
+            [session.pids() for session in guest.sessions],
             [pid for session in others if runs_beside(session) for pid in session.pids()],
         )
+        with reserved_for as reserved:
+            guest.reserved = reserved
+            try:
+                yield
+            finally:
+                guest.reserved = None
 
     def is_held(self, guest: Guest) -> bool:
         """Whether another verdict's window is open."""
@@ -247,6 +255,8 @@ class Guest:
         """Its processes; frozen while another has a window."""
         self.budgets: list[Budget] = []
         """What gets back the time that it was held."""
+        self.reserved: Reserved | None = None
+        """Its cores, while it has a window and cores are reserved."""
         self.is_busy = True
         self.seconds_held = 0.0
         """How long it waited for others' windows and for its own."""
@@ -266,6 +276,11 @@ class Guest:
                 yield
         finally:
             self._gate.close_window(frozen)
+
+    def renew_cores(self) -> None:
+        """In a window, while nothing is timed: leave cores that have become slow."""
+        if self.reserved is not None:
+            self.reserved.renew()
 
     def wait(self, is_answered: Callable[[float], bool], timeout: float) -> float:
         """Wait for one of its processes, held or not; the time it was held is not counted.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-VERSION = "5"
+VERSION = "6"
 """Raised whenever a change could move a verdict or a figure."""
 
 
@@ -30,7 +30,7 @@ class Protocol:
     """Seconds for importing the source; compiling CUDA sources is given longer."""
     cause_timeout: float = 20.0
     """Seconds for the silenced call; a candidate that hangs without its kernels depends on them."""
-    timing_seconds: float = 0.3
+    timing_seconds: float = 0.2
     """Timing on a real device stops after this long, sharp or not, once there are some windows."""
     timing_error: float = 0.007
     """Half the 95 % interval over the figure at which it is sharp enough."""

@@ -8,6 +8,7 @@ rounds, on the same inputs, in random order. See `docs/timing.md`.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from kerneldojo.judging.ends import HostedEnd, Late
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.inspection import Inspection, Witness
 from kerneldojo.judging.outputs import check_outputs
+from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.rounds import Match, secret_seed
 from kerneldojo.judging.ruling import Ruling, exploit, of_candidate, of_reference
 from kerneldojo.judging.sides import SideEnded, compile_baseline, nodes, post, post_reference, side
@@ -124,8 +126,17 @@ def add_twin(prepared: Prepared, twin: Contestant) -> None:
     prepared.sets["twin"] = nodes(twin.hosted, prepared.values, prepared.inputs)
 
 
-def run(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> None:
+def run(
+    bench: Any, prepared: Prepared, match: Match, findings: Findings, between: Callable[[], None] | None = None
+) -> None:
     """Run the windows: this alone needs the device to itself. May be done again; the last time counts.
+
+    Args:
+        bench: whose stopwatch it is.
+        prepared: by `prepare`.
+        match: reference and contestant.
+        findings: where the argument trees are, and the protocol.
+        between: called every few rounds, while no side is at work.
 
     Raises:
         Ruling: the contestant ended, or what it returned in timed calls was wrong, reused or nowhere.
@@ -147,12 +158,12 @@ def run(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> Non
             post(prepared.hosted[name], prepared.sets[name])
     inspection = Inspection(sides, prepared.inputs, bench.stopwatch)
     try:
-        result = _run(bench, sides, prepared.inputs, findings, inspection)
+        result = _run(bench, sides, prepared.inputs, findings.protocol, inspection, between)
     except SideEnded as ended:
         _hear_others(prepared, ended.side)
         if ended.side == "twin":  # It broke without its kernels: then its time says nothing, and others go on.
             del prepared.hosted["twin"]
-            run(bench, prepared, match, findings)
+            run(bench, prepared, match, findings, between)
             return
         if ended.side == "reference":
             raise of_reference(ended.end, "timed calls") from None
@@ -161,6 +172,16 @@ def run(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> Non
     if inspection.wrong is not None:
         raise inspection.wrong
     prepared.result, prepared.inspection = result, inspection
+
+
+def is_in_doubt(prepared: Prepared) -> bool:
+    """Whether the last series makes calls look batched. What is slow about a host lasts for seconds at times, so that
+    one series is not enough to hold it against a candidate."""
+    assert prepared.result is not None
+    series, fits = prepared.result.series, prepared.result.fitted
+    if "contestant" not in fits or "reference" not in fits:
+        return False
+    return trials.charge(series, fits, "contestant", "reference").batched
 
 
 def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> None:
@@ -178,8 +199,14 @@ def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> 
     _hold_against_limit(bench, findings)
 
 
-def _run(bench: Any, sides: dict[str, Side], inputs: InputSets, findings: Findings, inspection: Inspection) -> Trials:
-    protocol = findings.protocol
+def _run(
+    bench: Any,
+    sides: dict[str, Side],
+    inputs: InputSets,
+    protocol: Protocol,
+    inspect: Inspection,
+    between: Callable[[], None] | None,
+) -> Trials:
     effort = Effort(
         min_windows=max(8, protocol.num_trials // 8),
         max_windows=max(16, protocol.num_trials),
@@ -187,8 +214,9 @@ def _run(bench: Any, sides: dict[str, Side], inputs: InputSets, findings: Findin
         target_error=protocol.timing_error,
         seconds=protocol.timing_seconds,
     )
+    racing = list(sides.values())
     try:
-        return trials.run(bench.stopwatch, list(sides.values()), inputs, bench.clock, effort, inspect=inspection)
+        return trials.run(bench.stopwatch, racing, inputs, bench.clock, effort, inspect=inspect, between=between)
     except pages.Late as late:
         raise SideEnded(late.side or "contestant", Late("timed calls")) from None
 
@@ -273,7 +301,7 @@ def reference_key(findings: Findings) -> str:
 
 
 def _fill(bench: Any, findings: Findings, match: Match, result: Trials) -> None:
-    fits = result.fits()
+    fits = result.fitted
     if "contestant" not in fits or "reference" not in fits:
         raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the device was disturbed during all windows")
     mine, theirs = fits["contestant"], fits["reference"]

@@ -261,7 +261,7 @@ class Race:
                 effort = Effort(min_windows=windows, max_windows=windows + 12, seconds=4.0)
                 self.trials: Trials = trials.run(stopwatch, sides, inputs, clock.Device(0), effort, inspect=inspect)
                 self.answers = [side.collect() for side in (reference, contestant)]
-        self.fits = self.trials.fits()
+        self.fits = self.trials.fitted
         self.reference = self.fits["reference"]
         self.contestant = self.trials.series["contestant"]
 

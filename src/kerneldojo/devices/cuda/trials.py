@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import median
 
 from kerneldojo.devices.cuda import page as pages
@@ -21,7 +22,7 @@ from kerneldojo.devices.cuda.statistics import Charge, Fit, Window
 from kerneldojo.devices.cuda.window import Plan, Side, Stopwatch, Timed, draw_plan
 
 ASK_EVERY = 4
-"""Rounds from one look at the interval to the next."""
+"""Rounds from one look at the interval, the clocks and the cores to the next."""
 PATIENCE = 3.0
 """Times `Effort.seconds` after which a side's calls are taken for batched, if they still look so."""
 SLOW_FLUSH = 3.0
@@ -101,7 +102,8 @@ class Trials:
     num_rounds: int
     seconds: float
 
-    def fits(self) -> dict[str, Fit]:
+    @cached_property
+    def fitted(self) -> dict[str, Fit]:
         """See `fits`."""
         return fits(self.series)
 
@@ -118,8 +120,14 @@ def run(
     effort: Effort,
     *,
     inspect: Inspect | None = None,
+    between: Callable[[], None] | None = None,
 ) -> Trials:
     """Measure `sides`, whose call loops must be serving; ends their series.
+
+    Args:
+        stopwatch, sides, inputs, device, effort: see there.
+        inspect: looks at each round.
+        between: called every few rounds, while no side is at work.
 
     Raises:
         page.Late: a side took too long; and what a side's `check` raises.
@@ -145,8 +153,10 @@ def run(
                 draws = [chance.random() for _ in range(24)]
                 lengths = statistics.plan_lengths(longest, 12, draws)
             round_.play(lengths.pop(), counted=True)
-            if round_.count % 4 == 0:
+            if round_.count % ASK_EVERY == 0:
                 watch.readings.append(device.read())
+                if between is not None:
+                    between()
             if round_.count >= effort.min_windows and round_.is_over(effort, time.monotonic() - start):
                 break
         for _ in range(effort.event_windows):
