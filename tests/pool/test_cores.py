@@ -223,19 +223,23 @@ def test_what_is_timed_leaves_a_core_that_has_become_slow(busy: Busy) -> None:
         (core,) = os.sched_getaffinity(0)
         return 2 * SLOW if core in slow else 1.0
 
-    cores = Cores(ALL[:2], [10**6], probe=probe)
+    cores = Cores(ALL, [10**6], probe=probe)
     cores.rest = frozenset(ALL)
-    with cores.reserved_for([[busy.process.pid]]) as reserved:
-        first = reserved.places[0]
-        assert busy.masks() == [{first}] * 2
-        assert os.sched_getaffinity(0) == {reserved.mine} != {first}
+    with cores.reserved_for([]) as reserved:  # This thread alone, so that another core is free.
+        first = reserved.mine
         reserved.renew()
-        assert reserved.places == [first], "it is as quick as before"
+        assert reserved.mine == first, "it is as quick as before"
         slow.add(first)
         reserved.renew()
-        assert reserved.places != [first]
-        assert busy.masks() == [set(reserved.places)] * 2
-        assert os.sched_getaffinity(0) == {first}
+        assert reserved.mine != first
+        assert os.sched_getaffinity(0) == {reserved.mine}
+        slow.update(ALL)
+        reserved.renew()
+        assert os.sched_getaffinity(0) == {reserved.mine}, "nothing better is to be had"
+    with cores.reserved_for([[busy.process.pid]]) as reserved:
+        assert sorted(reserved.places) == ALL[:2]
+        assert busy.masks() == [{reserved.places[0]}] * 2
+        assert os.sched_getaffinity(0) == {reserved.mine} == {reserved.places[1]}
     assert busy.masks() == [set(ALL)] * 2
     assert os.sched_getaffinity(0) == set(ALL)
 

@@ -54,7 +54,7 @@ class Judge:
         *,
         num_verdicts: int = 1,
         reuse_reference_times: bool = False,
-        contexts_beside_windows: bool = True,
+        contexts_beside_windows: bool = False,
         cores: Collection[int] = (),
     ) -> None:
         self._num_verdicts = num_verdicts

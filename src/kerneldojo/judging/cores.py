@@ -8,8 +8,7 @@ verdicts are frozen anyway. Afterwards every thread may run again where it might
 A virtual machine's cores are threads of a host's, and what the host runs on the other thread of a core is not ours to
 see: a loop that takes 22 us takes 35 to 45 on a third to a half of the cores of an H200's machine, other ones every few
 tenths of a second, and what is launched from there took up to 1.8 times as long. So the judge's own thread runs that
-loop on each core in turn and takes those that are quick; now and then, between two rounds, it looks whether they still
-are.
+loop on each core in turn and takes those that are quick; between rounds it looks whether they still are.
 
 Cores are reserved by affinity alone: a process that is not ours may still use them.
 """
@@ -19,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import random
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ SLOW = 1.15
 """A core is slow if the loop takes so many times longer on it than on the quickest."""
 NUM_BEFORE_CLOCK = 2
 """Groups that have a quicker core than the thread that reads the clock: reference and contestant."""
-NUM_STEPS, NUM_LOOPS = 150, 4
+NUM_STEPS, NUM_LOOPS = 150, 3
 """Length of the loop, some 5 us, and how often it is run; the quickest counts."""
 
 
@@ -147,32 +147,50 @@ class Reserved:
     """The cores of one window: one for each group of timed processes, and one for the thread that opened it."""
 
     def __init__(self, cores: Cores, groups: list[list[int]], before: dict[int, set[int]]) -> None:
-        self._cores, self._groups, self._before = cores, groups, before
+        self._cores, self._before = cores, before
         self._me = threading.get_native_id()
+        self._seats: list[list[int] | None] = [*groups]
+        """Processes of each group, and None for this thread; the first have the quicker cores."""
+        self._seats.insert(NUM_BEFORE_CLOCK, None)
         self._quickest = 0.0
-        self.mine = -1
-        """The core of the thread that opened the window."""
         self.places: list[int] = []
-        """The core of each group."""
+        """The core of each seat."""
+
+    @property
+    def mine(self) -> int:
+        """The core of the thread that opened the window."""
+        return self.places[self._seats.index(None)]
 
     def settle(self) -> None:
         """Look at all eligible cores, and take the quickest."""
         times = {core: self._time(core) for core in sorted(self._cores.eligible)}
         self._quickest = min(times.values())
-        num = len(self._groups)
-        chosen = self._cores.choose(times, num + 1)
-        chosen = [chosen[number % len(chosen)] for number in range(num + 1)]
-        self.mine = chosen.pop(min(NUM_BEFORE_CLOCK, num))
-        self.places = chosen
-        self._cores.move(self._me, {self.mine}, self._before)
-        for group, core in zip(self._groups, self.places, strict=True):
-            for thread in _threads(group):
-                self._cores.move(thread, {core}, self._before)
+        chosen = self._cores.choose(times, len(self._seats))
+        self.places = [chosen[number % len(chosen)] for number in range(len(self._seats))]
+        for number in range(len(self._seats)):
+            self._sit(number)
 
     def renew(self) -> None:
-        """See whether the cores in use are still quick, and take others if not. Only while no side is at work."""
-        if any(self._time(core) > SLOW * self._quickest for core in (*self.places, self.mine)):
-            self.settle()
+        """Leave the cores that have become slow, if others are quick. Only while no side is at work."""
+        for number, core in enumerate(self.places):
+            if self._is_quick(core):
+                continue
+            free = [other for other in self._cores.eligible if other not in self.places]
+            random.shuffle(free)
+            free.sort(key=lambda other: bool(set(self._cores.together.get(other, ())) & set(self.places)))
+            quick = next(filter(self._is_quick, free), None)
+            if quick is not None:
+                self.places[number] = quick
+                self._sit(number)
+        self._cores.move(self._me, {self.mine}, self._before)
+
+    def _sit(self, number: int) -> None:
+        group = self._seats[number]
+        for thread in [self._me] if group is None else _threads(group):
+            self._cores.move(thread, {self.places[number]}, self._before)
+
+    def _is_quick(self, core: int) -> bool:
+        return self._time(core) <= SLOW * self._quickest
 
     def _time(self, core: int) -> float:
         self._cores.move(self._me, {core}, self._before)

@@ -104,7 +104,7 @@ class Bench(ABC):
         """A timing window has the device to itself."""
         self.runners = Runners(shares.num_kept)
         self.reference_times: ReferenceTimes | None = None
-        self.contexts_beside_windows = True
+        self.contexts_beside_windows = False
         """Whether a process with nothing of a candidate's in it may make its context, and one that was killed lose it,
         while another verdict has its window. Only where `benchmarks/throughput.py --only disturbance` shows that this
         moves no figure."""
@@ -241,7 +241,7 @@ class CudaBench(Bench):
         *,
         num_verdicts: int = 1,
         reuse_reference_times: bool = False,
-        contexts_beside_windows: bool = True,
+        contexts_beside_windows: bool = False,
         cores: Collection[int] = (),
     ) -> None:
         properties = torch.cuda.get_device_properties(index)

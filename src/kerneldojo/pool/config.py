@@ -46,6 +46,6 @@ class PoolConfig(Frozen):
     """How often the head of a queue may be overtaken by jobs that suit a slot better."""
     reuse_reference_times: bool = False
     """On a GPU: take a problem's reference time from earlier verdicts (`judging.reference_times`)."""
-    contexts_beside_windows: bool = True
+    contexts_beside_windows: bool = False
     """On a GPU with several verdicts at once: let contexts come and go while another verdict is timed. Only where
     `benchmarks/throughput.py --only disturbance` shows that this moves no figure."""

@@ -45,7 +45,7 @@ class Worker:
         num_verdicts: int,
         *,
         reuse_reference_times: bool,
-        contexts_beside_windows: bool = True,
+        contexts_beside_windows: bool = False,
         cores: Sequence[int] = (),
     ) -> None:
         from kerneldojo.judging import Judge

@@ -105,10 +105,10 @@ def worst(
         **shape,
     )  # fmt: skip
     facts = facts.view(NUM_FACTS, -1)
-    most = facts[3].argmax()
+    most = facts[3].argmax().view(1)
     # Fetched at once: on a device that others share, each fetch is a wait of its own.
-    row_rms = of.rms[(most // splits).view(1)]
-    found = torch.cat([facts[:3].sum(dim=1), facts[3:, most], row_rms]).tolist()
+    there = [facts[3:].index_select(1, most).view(-1), of.rms.index_select(0, most // splits)]
+    found = torch.cat([facts[:3].sum(dim=1), *there]).tolist()
     num_off, num_finite, squares, ratio, at, difference, rms = found
     return Worst(num_off == 0, int(num_finite), squares, ratio, int(at), difference, rms)
 

@@ -22,7 +22,7 @@ from kerneldojo.devices.cuda.statistics import Charge, Fit, Window
 from kerneldojo.devices.cuda.window import Plan, Side, Stopwatch, Timed, draw_plan
 
 ASK_EVERY = 4
-"""Rounds from one look at the interval, the clocks and the cores to the next."""
+"""Rounds from one look at the interval and the clocks to the next."""
 PATIENCE = 3.0
 """Times `Effort.seconds` after which a side's calls are taken for batched, if they still look so."""
 SLOW_FLUSH = 3.0
@@ -127,7 +127,7 @@ def run(
     Args:
         stopwatch, sides, inputs, device, effort: see there.
         inspect: looks at each round.
-        between: called every few rounds, while no side is at work.
+        between: called before each round, while no side is at work.
 
     Raises:
         page.Late: a side took too long; and what a side's `check` raises.
@@ -152,11 +152,11 @@ def run(
             if not lengths:
                 draws = [chance.random() for _ in range(24)]
                 lengths = statistics.plan_lengths(longest, 12, draws)
+            if between is not None:
+                between()
             round_.play(lengths.pop(), counted=True)
             if round_.count % ASK_EVERY == 0:
                 watch.readings.append(device.read())
-                if between is not None:
-                    between()
             if round_.count >= effort.min_windows and round_.is_over(effort, time.monotonic() - start):
                 break
         for _ in range(effort.event_windows):
