@@ -12,6 +12,8 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 # The interpreter gains nothing from many threads, and the judge's processes share the cores.
 export OMP_NUM_THREADS ?= 1
+# The tests start hundreds of processes: none of them should compile the sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,9 +23,9 @@ demo: $(STAMP) ## Judge sample kernels, play a benchmark, then train a small pol
 	$(BIN)/dojo learn --fresh --out runs-out/learn
 
 test: $(STAMP) ## Run all tests that this machine can run (ARGS="-k panel" for some)
-	@at_once=2
+	@at_once=3 # on two cores: a test waits for other processes a third of its time
 	if nvidia-smi -L >/dev/null 2>&1; then at_once=0; fi # what is timed on a GPU has to have it alone
-	$(BIN)/python -m pytest --numprocesses $$at_once --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $$at_once --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(STAMP) ## Check style and types
 	@$(BIN)/ruff check .

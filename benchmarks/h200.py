@@ -239,7 +239,7 @@ def suite(run: Run, section: str, kind: str, repeats: int) -> Found:
     def submit(entry: Any) -> Future[Any]:
         from kerneldojo.schema import Job
 
-        timeout = test_suite.HANG_SECONDS if "timeout" in entry.expect else None
+        timeout = test_suite.deadline(entry)
         return pool.submit(
             Job(
                 problem=test_suite.problem(entry.problem),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +16,36 @@ os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # So that asking fo
 import torch
 
 OWN_PROCESS = "DOJO_TEST_IS_IN_ITS_OWN_PROCESS"
+LONG = (
+    "exploits/test_suite.py",
+    "pool/test_pool_faults.py",
+    "training/test_training_learn.py",
+    "exploits/test_suite_is_sound.py",
+    "contestant/test_sandbox_endings.py",
+    "cli/test_samples.py",
+    "devices/cuda/test_build.py",
+    "evaluate/test_evaluate_command.py",
+    "cli/test_command_line.py",
+    "pool/test_soak.py",
+    "pool/test_ray_pool.py",
+    "judging/test_gpu_steps.py",
+    "service/test_service_durability.py",
+    "training/test_training_loop.py",
+    "pool/test_local_pool.py",
+    "training/test_training_ahead.py",
+)
+"""Files of more than half a minute, the longest first: begun last, they would leave the other cores without work.
+Whatever is missing here costs time alone."""
+
+
+def _place(item: pytest.Item) -> int:
+    """Where the item's file comes among `LONG`; all others after them, as they were."""
+    name = item.path.relative_to(Path(__file__).parent).as_posix()
+    return LONG.index(name) if name in LONG else len(LONG)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=_place)
     if torch.cuda.is_available():
         return
     for item in items:

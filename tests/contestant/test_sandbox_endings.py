@@ -156,9 +156,19 @@ def test_deadline(scratch: Path, room: Features) -> None:
     assert ended.wall_seconds >= 0.2
 
 
+@pytest.fixture(scope="module", params=[0, 1 << 30], ids=["small", "large"])
+def ballast(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Memory that whoever is forked meanwhile has too, every page of it present."""
+    num_bytes: int = request.param
+    with mmap.mmap(-1, num_bytes or 1) as memory:
+        for _ in range(num_bytes // MIB):
+            memory.write(b"x" * MIB)
+        yield
+
+
 @every_room
-@pytest.mark.parametrize("num_bytes", [0, 1 << 30], ids=["small", "large"])
-def test_fork_bomb(scratch: Path, room: Features, num_bytes: int) -> None:
+@pytest.mark.usefixtures("ballast")
+def test_fork_bomb(scratch: Path, room: Features) -> None:
     """A slow one where only the poll counts: at full speed it outruns any poll, and the tests' host with it.
 
     There the count is what has to end it, so the deadline is far off. Each fork takes a token from a pipe, so that a
@@ -167,8 +177,6 @@ def test_fork_bomb(scratch: Path, room: Features, num_bytes: int) -> None:
     trace = Trace()
     counted = room.own_uid or "pids" in room.cgroup_v1 + room.cgroup_v2
     pause = 0.0 if counted else 0.05
-    ballast = mmap.mmap(-1, num_bytes or 1)
-    ballast.write(b"x" * num_bytes)
     tokens, giving = os.pipe()
     os.write(giving, b"t" * (10_000 if counted else 400))
 
@@ -188,7 +196,6 @@ def test_fork_bomb(scratch: Path, room: Features, num_bytes: int) -> None:
     assert trace.all_gone()
     os.close(tokens)
     os.close(giving)
-    ballast.close()
 
 
 @pytest.mark.parametrize("room", [room for room in ROOMS if room.id in ("own_uid", "cgroup_v1", "all")])

@@ -22,8 +22,8 @@ from kerneldojo.training.settings import load_config
 RECIPES = Path(__file__).parents[2] / "recipes"
 SMALL = LearnConfig(
     num_graphs=2,
-    num_answers=6,
-    sft_epochs=70,
+    num_answers=5,
+    sft_epochs=50,
     rl_steps=2,
     prompts_per_step=2,
     samples_per_prompt=4,
@@ -43,7 +43,7 @@ def test_a_model_from_nothing_is_judged_and_learns_from_its_verdicts(tmp_path: P
     learned = learn(tmp_path, config=SMALL, show=False)
     assert [phase.name for phase in learned.phases] == ["collect", "SFT", "RL", "benchmark", "report"]
     collect = learned.phases[0]
-    assert collect.num_asked == 12 and 0 < collect.num_judged <= 12
+    assert collect.num_asked == 10 and 0 < collect.num_judged <= 10
 
     steps = [json.loads(line) for line in (tmp_path / "rl" / "metrics.jsonl").read_text().splitlines()]
     assert [one["step"] for one in steps if "reward" in one] == [1, 2]
