@@ -5,9 +5,11 @@ Those marked `own_process` too run in a process of their own: a fork can use a G
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,17 @@ def _place(item: pytest.Item) -> int:
     """Where the item's file comes among `LONG`; all others after them, as they were."""
     name = item.path.relative_to(Path(__file__).parent).as_posix()
     return LONG.index(name) if name in LONG else len(LONG)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported for the tests stays: it is not searched for garbage, then or later, which takes seconds."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

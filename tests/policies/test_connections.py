@@ -33,7 +33,7 @@ KEPT_BY_ONE_CLIENT = 100
 
 
 def test_connections_are_used_again_however_many_there_are() -> None:
-    """More of them than one client of the package would keep; a slow machine may still lose some that idled too long."""
+    """More of them than one client of the package would keep; on a slow machine some may idle too long, and close."""
     num_requests, server, ports = 150, EndpointServer(), set[int]()
     num_times_again = 2
 

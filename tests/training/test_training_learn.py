@@ -23,7 +23,7 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 SMALL = LearnConfig(
     num_graphs=2,
     num_answers=5,
-    sft_epochs=50,
+    sft_epochs=45,
     rl_steps=2,
     prompts_per_step=2,
     samples_per_prompt=4,
@@ -39,6 +39,7 @@ def test_the_recipes_are_what_learn_does() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # Half a minute of computing, on a machine that may have other work.
 def test_a_model_from_nothing_is_judged_and_learns_from_its_verdicts(tmp_path: Path) -> None:
     learned = learn(tmp_path, config=SMALL, show=False)
     assert [phase.name for phase in learned.phases] == ["collect", "SFT", "RL", "benchmark", "report"]
