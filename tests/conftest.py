@@ -48,12 +48,11 @@ def _place(item: pytest.Item) -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is imported for the tests stays: it is not searched for garbage, then or later, which takes seconds."""
+    """What is imported for the tests stays: to search it for garbage takes seconds."""
     gc.disable()
     try:
         return (yield)
     finally:
-        gc.freeze()
         gc.enable()
 
 
