@@ -15,9 +15,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kerneldojo.contestant.sandbox import Contained, Ended, Features, Limits, Policy, launch, linux, probe, toolchain
+from kerneldojo.contestant.sandbox import (
+    Contained,
+    Ended,
+    Features,
+    Limits,
+    Policy,
+    Porter,
+    launch,
+    linux,
+    probe,
+    toolchain,
+)
 
+PORTER = Porter()
+"""Forks keepers wherever the features allow that; `FORKED` does not."""
 HOST = probe()
+FORKED = dataclasses.replace(HOST, guests=False)
+"""Everything that the host offers, with keepers and contestants forked one from the other."""
 BARE = Features(pidfd=HOST.pidfd)
 """No measure at all: where an attack must work, or the test of it proves nothing."""
 IS_ROOT = os.geteuid() == 0
@@ -49,7 +64,7 @@ class Outcome:
 def start(main: Callable[[], None], scratch: Path, features: Features = HOST, **fields: Any) -> Contained:
     fields.setdefault("readable", toolchain())
     fields.setdefault("limits", Limits(deadline_seconds=60))
-    return launch(main, Policy(scratch=scratch, **fields), features)
+    return launch(main, Policy(scratch=scratch, **fields), features, PORTER)
 
 
 def inside(attempt: Callable[[], Any], scratch: Path, features: Features = HOST, **fields: Any) -> Outcome:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandboxed import BARE, HOST, IS_ROOT, SECRET, Victim, has, inside, linux, only, raw, start, victim
+from sandboxed import BARE, FORKED, HOST, IS_ROOT, SECRET, Victim, has, inside, linux, only, raw, start, victim
 
 from kerneldojo.contestant.sandbox import Features, SandboxError, probe
 
@@ -29,7 +29,7 @@ X86 = linux.MACHINE == "x86_64"
 def rooms(*layers: str) -> list[Any]:
     """One room for each layer (names joined by `+`) that this host has, and the room with everything."""
     chosen = [(layer, only(*layer.split("+"))) for layer in layers if has(*layer.split("+"))]
-    return [pytest.param(features, id=name) for name, features in (*chosen, ("all", HOST))]
+    return [pytest.param(features, id=name) for name, features in (*chosen, ("all forked", FORKED), ("all", HOST))]
 
 
 def refused_in(*layers: str) -> Callable[[Any], Any]:

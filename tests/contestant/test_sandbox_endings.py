@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandboxed import BARE, HOST, IS_ROOT, as_ordinary_user, has, inside, only, start
+from sandboxed import BARE, FORKED, HOST, IS_ROOT, as_ordinary_user, has, inside, only, start
 
 from kerneldojo.contestant.sandbox import Features, Limits, SandboxError
 
@@ -27,7 +27,7 @@ ROOMS = [
     pytest.param(only(*names.split()) if names else BARE, id=names or "bare")
     for names in ("", "own_uid", "pid_namespace", "cgroup_v2", "cgroup_v1", "own_uid cgroup_v1")
     if has(*names.split())
-] + [pytest.param(HOST, id="all")]
+] + [pytest.param(FORKED, id="all forked"), pytest.param(HOST, id="all")]
 """What differs between hosts when it comes to ending processes and holding limits."""
 
 every_room = pytest.mark.parametrize("room", ROOMS)

@@ -24,7 +24,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Generator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +41,24 @@ class Slot:
 
     contained: sandbox.Contained
     leash: Channel
+    descriptors: list[int] = field(default_factory=list[int])
+    """What it is given, until it has been forked."""
     is_ending: bool = False
     """Whether it was told to end: nothing more is heard from its leash."""
+
+    def let_go(self) -> None:
+        """Close what was kept for it."""
+        while self.descriptors:
+            os.close(self.descriptors.pop())
 
 
 def main(flavour: str, control_fd: int) -> None:
     """Warm up, then serve until the judge is gone."""
     control = Channel(socket.socket(fileno=control_fd))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # While this process is small. What uses a GPU is forked as ever: where cores are reserved, processes are found by
+    # descent.
+    porter = None if flavour == "cuda" else sandbox.Porter()
     try:
         with ending_with_the_judge(control):
             warm_up(flavour)
@@ -56,7 +66,7 @@ def main(flavour: str, control_fd: int) -> None:
         sandbox.sweep_groups()
         features = sandbox.probe()
         control.send({"ready": flavour, "pid": os.getpid(), "features": features.as_json()})
-        Server(control, flavour, features).serve()
+        Server(control, flavour, features, porter).serve()
     except ChannelClosed:
         return
     except Exception:
@@ -142,10 +152,13 @@ def last_line(text: str) -> str:
 class Server:
     """The loop: spawn on request, pass leashes on, report ends."""
 
-    def __init__(self, control: Channel, flavour: str, features: sandbox.Features) -> None:
+    def __init__(
+        self, control: Channel, flavour: str, features: sandbox.Features, porter: sandbox.Porter | None
+    ) -> None:
         self._control = control
         self._flavour = flavour
         self._features = features
+        self._porter = porter
         self._slots: list[Slot] = []
         self._learning: set[int] = set()
 
@@ -221,27 +234,35 @@ class Server:
         )
         gc.collect()
         try:
-            contained = sandbox.begin(contestant, policy, self._features)
+            contained = sandbox.begin(contestant, policy, self._features, self._porter)
         except OSError as error:
             with contextlib.suppress(WireError):
                 leash.send({"failed": f"{type(error).__name__}: {last_line(str(error))}"})
             leash.close()
-            return
-        finally:
             for fd in (door_fd, *arena_fds):
                 os.close(fd)
-        self._slots.append(Slot(contained, leash))
+            return
+        slot = Slot(contained, leash, [door_fd, *arena_fds])
+        if contained.is_forked:
+            slot.let_go()
+        self._slots.append(slot)
 
     def _heard(self, slot: Slot) -> None:
-        """Its keeper has something to say: first that the sandbox has closed, then how it ended."""
+        """Its keeper has something to say: there is room for it, the sandbox has closed, and last how it ended."""
         try:
             if slot.contained.is_enclosed:
                 message = {"ended": asdict(slot.contained.result())}
             else:
-                slot.contained.wait_enclosed()
+                if not slot.contained.is_forked:
+                    gc.collect()
+                slot.contained.hear()
+                if not slot.contained.is_enclosed:
+                    return
                 message = {"started": {"measures": list(slot.contained.measures), "keeper": slot.contained.keeper}}
         except sandbox.SandboxError as error:  # Its keeper failed: our fault, and no reason to lose the others.
             message = {"failed": f"{type(error).__name__}: {last_line(str(error))}"}
+        finally:
+            slot.let_go()
         self._answer(slot, message)
         if "started" not in message:
             self._slots.remove(slot)

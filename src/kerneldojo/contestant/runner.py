@@ -38,8 +38,7 @@ IDLE_SECONDS = 3600.0
 def main(flavour: str, door_fd: int, arena_fds: list[int], scratch: Path, device: str) -> None:
     """Serve the judge until it closes the door."""
     gc.enable()  # The fork server had it off; see there.
-    for name in ("tmp", "home", "triton", "inductor", "extensions"):
-        (scratch / name).mkdir(exist_ok=True)
+    (scratch / "home").mkdir(exist_ok=True)  # The others are made by whoever uses them: few candidates do.
     os.environ.update(
         TMPDIR=str(scratch / "tmp"),
         HOME=str(scratch / "home"),

@@ -15,6 +15,7 @@ from kerneldojo.contestant.sandbox.contained import Contained, begin, launch
 from kerneldojo.contestant.sandbox.features import Features
 from kerneldojo.contestant.sandbox.leftovers import sweep_groups
 from kerneldojo.contestant.sandbox.policy import Cause, Ended, Limits, Policy, SandboxError, toolchain
+from kerneldojo.contestant.sandbox.porter import Porter
 from kerneldojo.contestant.sandbox.probing import probe
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Features",
     "Limits",
     "Policy",
+    "Porter",
     "SandboxError",
     "begin",
     "launch",

@@ -123,8 +123,7 @@ class Group:
 
     def enter(self) -> None:
         """Move the calling process in."""
-        for folder in self.folders.values():
-            (folder / "cgroup.procs").write_text("0")
+        enter(self.folders.values())
 
     def processes(self) -> set[int]:
         """Process ids inside."""
@@ -191,6 +190,12 @@ class Group:
                     if attempt == 199:
                         raise
                     time.sleep(0.005)
+
+
+def enter(folders: Iterable[Path]) -> None:
+    """Move the calling process into the groups with these folders."""
+    for folder in folders:
+        (folder / "cgroup.procs").write_text("0")
 
 
 def enable_controllers(unified: Path | None, wanted: Iterable[str]) -> None:

@@ -24,7 +24,7 @@ from kerneldojo.contestant.sandbox.filesystem import (
     temporary_folder,
 )
 from kerneldojo.contestant.sandbox.policy import Policy
-from kerneldojo.contestant.sandbox.users import HeldUid, lets_everyone_through, open_to_everyone
+from kerneldojo.contestant.sandbox.users import User, lets_everyone_through, open_to_everyone
 
 _NAME_OF_OWN_USER = "contestant"
 _PROC_FOR_ALL = (
@@ -40,7 +40,7 @@ class Plan:
 
     policy: Policy
     features: Features
-    uid: HeldUid | None
+    uid: User | None
 
     @property
     def in_user_namespace(self) -> bool:

@@ -36,16 +36,35 @@ class Features:
     cgroup_v1: tuple[str, ...] = ()
     """Version 1 hierarchies in which we may make groups: memory, pids, freezer."""
     pidfd: bool = False
+    guests: bool = False
+    """Whether a process can be forked into namespaces that another one has made, by that one's pidfd (Linux 5.8)."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain data; tuples become lists."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> Features:
+        """What `as_json` told."""
+        told = {**told, "cgroup_v2": tuple(told["cgroup_v2"]), "cgroup_v1": tuple(told["cgroup_v1"])}
+        return cls(**told)
 
     @property
     def uses_user_namespace(self) -> bool:
         """Whether a contestant will live in a user namespace (then with our uid, for only that one is mapped)."""
         ways = (self.pid_namespace, self.net_namespace, self.ipc_namespace, self.mount_namespace)
         return self.user_namespace and "user" in ways
+
+    @property
+    def takes_guests(self) -> bool:
+        """Whether a contestant can be forked beside its keeper instead of below it.
+
+        It is out of sight of what goes by descent, then: so only where the kernel kills it and all below it with the
+        first process of its PID namespace, and freezes it by its control group.
+        """
+        freezes = "freeze" in self.cgroup_v2 or "freezer" in self.cgroup_v1
+        is_direct = self.pid_namespace == "direct" and not self.uses_user_namespace
+        return self.guests and self.pidfd and freezes and is_direct
 
     def lines(self) -> list[str]:
         """For `dojo doctor`: what, whether available, and what follows when missing; one line each."""
@@ -82,5 +101,6 @@ class Features:
             ("cgroup memory limit", memory, "memory is polled every 20 ms: a fast hog overshoots"),
             ("cgroup process limit", pids, "processes are limited by RLIMIT_NPROC, or polled where that does not bind"),
             ("pidfd", self.pidfd, "the end of a contestant is noticed up to 10 ms late"),
+            ("entering namespaces by pidfd", self.guests, "a contestant costs three forks of a fork server, not one"),
         ]
         return [f"{what}: " + ("available" if held else f"missing: {missing}") for what, held, missing in rows]

@@ -6,10 +6,12 @@ headers; the system calls used here have the same numbers on x86_64 and aarch64 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
 import struct
+from collections.abc import Generator
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -60,6 +62,29 @@ def _checked(result: int, what: str) -> None:
 def unshare(flags: int) -> None:
     """Leave the namespaces named by `flags` (`CLONE_NEW*`) for fresh ones."""
     _checked(_libc.unshare(ctypes.c_int(flags)), f"unshare {flags:#x}")
+
+
+def setns(descriptor: int, flags: int) -> None:
+    """Enter namespaces (`CLONE_NEW*`) of the process that a pidfd names (Linux 5.8).
+
+    Raises:
+        OSError: as the kernel says. A PID namespace is entered by children only.
+    """
+    _checked(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(flags)), f"setns {flags:#x}")
+
+
+@contextlib.contextmanager
+def children_in(descriptor: int) -> Generator[None]:
+    """While this lasts, what is forked is born in the PID namespace of the process that a pidfd names."""
+    own = os.open("/proc/self/ns/pid_for_children", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        setns(descriptor, CLONE_NEWPID)
+        try:
+            yield
+        finally:
+            setns(own, CLONE_NEWPID)
+    finally:
+        os.close(own)
 
 
 def prctl(option: int, *arguments: int) -> None:

@@ -7,7 +7,9 @@ processes is walked, cheaply first: the exact share of each page is only asked f
 from __future__ import annotations
 
 import os
+import select
 import time
+from collections.abc import Iterable
 
 from kerneldojo.contestant.sandbox import processes
 from kerneldojo.contestant.sandbox.cgroups import Group
@@ -18,16 +20,43 @@ _SCRATCH_SHARE = 10
 """The scratch folder is measured at most this fraction of the time, one in so many."""
 
 
-class Meters:
-    """Limits of one contestant; made in the keeper before it forks."""
+class Guest:
+    """A contestant that is not its keeper's descendant, by the pidfd that came with its process id."""
 
-    def __init__(self, plan: Plan, group: Group | None) -> None:
+    def __init__(self, pid: int, pidfd: int) -> None:
+        self.pid, self.pidfd = pid, pidfd
+        self._poll = select.poll()
+        self._poll.register(pidfd, select.POLLIN)
+
+    def has_ended(self, patience: float = 0.0) -> bool:
+        """Whether it has ended: from then on its process id may be another's. Waits for it up to `patience` seconds."""
+        return bool(self._poll.poll(patience * 1000))
+
+
+class Meters:
+    """Limits of one contestant; made in the keeper before it forks.
+
+    Args:
+        plan: its world.
+        group: its control groups, if any.
+        given: (device, inode) of the files that the judge gave it, which are not its own doing.
+    """
+
+    def __init__(self, plan: Plan, group: Group | None, given: Iterable[tuple[int, int]]) -> None:
         self._plan, self._group, self._limits = plan, group, plan.policy.limits
         self._next_scratch = 0.0
         self._scratch = plan.policy.scratch
         self._device = self._scratch.stat().st_dev
-        self._given = {(s.st_dev, s.st_ino) for s in map(os.fstat, plan.policy.keep_fds)}
+        self._given = set(given)
+        self.guest: Guest | None = None
         self.peak_bytes = 0
+
+    def below(self, at_most: int | None = None) -> list[int]:
+        """The contestant, all below it and the first process inside, or the first `at_most` of them; a snapshot."""
+        found = processes.descendants(os.getpid(), at_most)
+        if self.guest is not None and not self.guest.has_ended():
+            found += [self.guest.pid, *processes.descendants(self.guest.pid, at_most)]
+        return found
 
     def exceeded(self) -> Cause | None:
         """The limit that does not hold now, if any."""
@@ -47,14 +76,14 @@ class Meters:
     def memory_bytes(self) -> int:
         """Memory in use by the contestant and all below it, in bytes."""
         charged = self._group.memory_bytes() if self._group else None
-        return self._proportional(processes.descendants(os.getpid())) if charged is None else charged
+        return self._proportional(self.below()) if charged is None else charged
 
     def _too_many(self) -> bool:
         """Whether there are more processes than allowed, counted no further than needed to know."""
         if (self._group and self._group.limits_processes) or self._plan.counts_processes_by_user:
             return False
         most = self._limits.num_processes + 1  # the first process inside is ours
-        below = processes.descendants(os.getpid(), at_most=4 * most)
+        below = self.below(at_most=4 * most)
         return len(below) > most and sum(map(processes.is_alive, below)) > most
 
     def _memory_exceeded(self) -> Cause | None:
@@ -65,7 +94,7 @@ class Meters:
         """
         if self._group is not None and self._group.limits_memory:
             return "memory" if self._group.num_oom_kills() > 0 else None
-        below = processes.descendants(os.getpid())
+        below = self.below()
         used = sum(map(processes.private_bytes, below)) + self._memory_files(below)
         if used > self._limits.memory_bytes:
             used = self._memory_files(below)
@@ -91,7 +120,7 @@ class Meters:
         size, count = processes.folder_size(self._scratch, most_files)
         if count <= most_files and size <= most_bytes:
             size += processes.unlinked_bytes(
-                processes.descendants(os.getpid()),
+                self.below(),
                 lambda s: s.st_dev == self._device and (s.st_dev, s.st_ino) not in self._given,
             )
         return count > most_files or size > most_bytes

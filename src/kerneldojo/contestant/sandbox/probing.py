@@ -44,6 +44,7 @@ def probe() -> Features:
         cgroup_v2=v2,
         cgroup_v1=v1,
         pidfd=_works(lambda: os.close(os.pidfd_open(os.getpid()))),
+        guests=pid == "direct" and _works(_takes_guest),
     )
 
 
@@ -117,6 +118,32 @@ def _mounts_proc(pid: Way, mount: Way) -> None:
     _enter(linux.CLONE_NEWPID | linux.CLONE_NEWNS, "user" if "user" in (pid, mount) else "direct")
     if not _works(lambda: _builds_root(fresh_proc=True)):
         raise OSError("no /proc of its own")
+
+
+def _takes_guest() -> None:
+    """Fork a process into the namespaces of another one, which nobody may look into."""
+    others = linux.CLONE_NEWNS | linux.CLONE_NEWNET | linux.CLONE_NEWIPC
+    reading, writing = os.pipe()
+    linux.unshare(linux.CLONE_NEWPID)
+    first = os.fork()
+    if first == 0:
+        with contextlib.suppress(OSError):
+            linux.unshare(others)
+            linux.prctl(linux.PR_SET_DUMPABLE, 0)
+            os.write(writing, b"!")
+            signal.pause()
+        os._exit(1)
+    os.close(writing)
+    os.read(reading, 1)
+    descriptor = os.pidfd_open(first)
+    try:
+        with linux.children_in(descriptor):
+            entered = _works(lambda: linux.setns(descriptor, others) if os.getpid() == 2 else os._exit(1))
+    finally:
+        os.kill(first, signal.SIGKILL)
+        os.waitpid(first, 0)
+    if not entered:
+        raise OSError("a guest could not enter")
 
 
 def _locks_landlock() -> None:

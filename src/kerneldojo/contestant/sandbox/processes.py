@@ -7,6 +7,7 @@ die. So "the keeper has no children left" is exactly "nothing is left", and no n
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 from collections.abc import Callable, Iterable
@@ -19,14 +20,28 @@ def children(pid: int) -> list[int]:
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - names are all that is needed, and often
             with contextlib.suppress(OSError):
-                found += [int(child) for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
+                found += map(int, _content(f"/proc/{pid}/task/{task}/children").split())
     return found
+
+
+def _content(path: str) -> bytes:
+    """What a file of /proc holds, without the objects that Python makes for a file: keepers ask many times a second."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return b"".join(iter(lambda: os.read(descriptor, 1 << 16), b""))
+    finally:
+        os.close(descriptor)
+
+
+@functools.cache
+def _has_lists() -> bool:
+    """Whether the kernel lists children in /proc/PID/task/TID/children."""
+    return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").exists()
 
 
 def descendants(pid: int, at_most: int | None = None) -> list[int]:
     """Everything below `pid`, or the first `at_most`. A snapshot: forks may be missed while the tree runs."""
-    has_lists = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").exists()
-    below = children if has_lists else _parents().get
+    below = children if _has_lists() else _parents().get
     found, pending = [], [pid]
     while pending and (at_most is None or len(found) < at_most):
         fresh = below(pending.pop()) or []

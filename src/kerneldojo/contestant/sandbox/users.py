@@ -21,7 +21,32 @@ FURTHER_UIDS = 1_900_000_000, 1_900_016_383
 MAPS = Path("/proc/self/uid_map"), Path("/proc/self/gid_map")
 
 
-class HeldUid:
+class User:
+    """A uid, and the gid of the same number, that somebody holds for a contestant."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def become(self, device_nodes: Iterable[Path]) -> None:
+        """Turn the calling process (root) into this user, in the groups that own `device_nodes` where needed."""
+        groups: set[int] = set()
+        for node in device_nodes:
+            if node.exists() and not node.stat().st_mode & stat.S_IROTH:
+                groups.add(node.stat().st_gid)
+        os.setgroups(sorted(groups - {0}))
+        os.setresgid(self.number, self.number, self.number)
+        os.setresuid(self.number, self.number, self.number)
+
+    def take(self, folder: Path) -> None:
+        """Make `folder` and all in it this user's, closed to everyone else."""
+        os.chown(folder, self.number, self.number, follow_symlinks=False)
+        folder.chmod(0o700)
+        for parent, folders, files in os.walk(folder):
+            for name in (*folders, *files):
+                os.chown(Path(parent, name), self.number, self.number, follow_symlinks=False)
+
+
+class HeldUid(User):
     """A uid (and gid of the same number) that is ours until this process ends or `close` is called.
 
     Raises:
@@ -48,24 +73,6 @@ class HeldUid:
     def close(self) -> None:
         """Give it back."""
         self._lock.close()
-
-    def become(self, device_nodes: Iterable[Path]) -> None:
-        """Turn the calling process (root) into this user, in the groups that own `device_nodes` where needed."""
-        groups: set[int] = set()
-        for node in device_nodes:
-            if node.exists() and not node.stat().st_mode & stat.S_IROTH:
-                groups.add(node.stat().st_gid)
-        os.setgroups(sorted(groups - {0}))
-        os.setresgid(self.number, self.number, self.number)
-        os.setresuid(self.number, self.number, self.number)
-
-    def take(self, folder: Path) -> None:
-        """Make `folder` and all in it this user's, closed to everyone else."""
-        os.chown(folder, self.number, self.number, follow_symlinks=False)
-        folder.chmod(0o700)
-        for parent, folders, files in os.walk(folder):
-            for name in (*folders, *files):
-                os.chown(Path(parent, name), self.number, self.number, follow_symlinks=False)
 
 
 def numbers() -> Iterator[int]:

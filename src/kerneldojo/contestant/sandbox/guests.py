@@ -1,0 +1,92 @@
+"""Children of this process that are contestants: forked by it into the room that a keeper has made.
+
+The first process of their PID namespace cannot end before they have been reaped, and its keeper waits for that. So
+they are reaped at once, whatever this process is waiting for, by a handler of SIGCHLD; how they ended is kept for
+whoever asks. Other children are left to those who wait for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from kerneldojo.contestant.sandbox import linux
+from kerneldojo.contestant.sandbox.enclosure import Plan
+from kerneldojo.contestant.sandbox.inside import Pipes, run_guest
+
+
+@dataclass(frozen=True)
+class Death:
+    """What the kernel tells of a guest when it is reaped."""
+
+    code: int
+    """Exit status, or minus the number of the signal that ended it."""
+    cpu_seconds: float
+    """Of its own and of all children that it waited for."""
+    max_rss_bytes: int
+
+
+_living: set[int] = set()
+_dead: dict[int, Death] = {}
+
+
+def watch() -> None:
+    """Reap guests from now on. In the main thread."""
+    signal.signal(signal.SIGCHLD, _reap)
+
+
+def fork(main: Callable[[], None], plan: Plan, groups: Sequence[Path], first: int, pipes: Pipes) -> tuple[int, int]:
+    """Fork a contestant into the room that is there for it; returns its process id and a pidfd.
+
+    Args:
+        main: what it runs once enclosed.
+        plan: its world, as its keeper has it.
+        groups: folders of its control groups.
+        first: pidfd of the first process inside.
+        pipes: to its keeper.
+
+    Raises:
+        OSError: it could not be forked; the room may be gone.
+    """
+    with linux.children_in(first):
+        pid = os.fork()
+        if pid == 0:
+            _be(main, plan, groups, first, pipes)
+    pidfd = os.pidfd_open(pid)
+    _living.add(pid)
+    _reap()  # It may have ended before it was listed.
+    return pid, pidfd
+
+
+def _be(main: Callable[[], None], plan: Plan, groups: Sequence[Path], first: int, pipes: Pipes) -> NoReturn:
+    _living.clear()
+    _dead.clear()
+    run_guest(main, plan, groups, first, pipes)
+
+
+def death_of(pid: int) -> Death:
+    """How a guest ended, told once; waits for it."""
+    if pid in _living:
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        _reap()
+    return _dead.pop(pid)
+
+
+def _reap(*_: object) -> None:
+    for pid in list(_living):
+        with contextlib.suppress(ChildProcessError):  # Reaped by the handler, while this went through the list.
+            reaped, status, usage = os.wait4(pid, os.WNOHANG)
+            if reaped:
+                _dead[pid] = _death(status, usage)
+                _living.discard(pid)
+
+
+def _death(status: int, usage: resource.struct_rusage) -> Death:
+    return Death(os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
