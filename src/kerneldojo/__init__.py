@@ -5,17 +5,17 @@
     evaluation = judge(Problem(name="mine", source=reference), Candidate(source=kernel))
 
 The nouns are light; `judge` imports torch when it is first asked for, `Client` (a service elsewhere) needs only httpx.
+Each is imported when it is first asked for, the nouns too: what forks keepers does without them, and is as small for it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kerneldojo.schema import Candidate, Evaluation, Exploit, Problem, Status
-
 if TYPE_CHECKING:
     from kerneldojo.client import AsyncClient, Client
     from kerneldojo.judging import Judge, judge
+    from kerneldojo.schema import Candidate, Evaluation, Exploit, Problem, Status
 
 __all__ = ["AsyncClient", "Candidate", "Client", "Evaluation", "Exploit", "Judge", "Problem", "Status", "judge"]
 
@@ -25,6 +25,10 @@ def __getattr__(name: str) -> Any:
         from kerneldojo import judging
 
         return getattr(judging, name)
+    if name in ("Candidate", "Evaluation", "Exploit", "Problem", "Status"):
+        from kerneldojo import schema
+
+        return getattr(schema, name)
     if name in ("AsyncClient", "Client"):
         from kerneldojo import client
 

@@ -20,6 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
+from kerneldojo.contestant.pages import collapse_memory
 from kerneldojo.contestant.sandbox import guests, linux
 from kerneldojo.contestant.sandbox.enclosure import close_all_but
 from kerneldojo.contestant.sandbox.features import Features
@@ -102,6 +103,7 @@ def _serve(orders: socket.socket) -> NoReturn:
         gc.collect()
         gc.freeze()
         gc.disable()
+        collapse_memory()
         while True:
             message, descriptors, _, _ = socket.recv_fds(orders, _LARGEST_ORDER, 2)
             if not message:
