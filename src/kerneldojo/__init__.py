@@ -5,7 +5,7 @@
     evaluation = judge(Problem(name="mine", source=reference), Candidate(source=kernel))
 
 The nouns are light; `judge` imports torch when it is first asked for, `Client` (a service elsewhere) needs only httpx.
-Each is imported when it is first asked for, the nouns too: what forks keepers does without them, and is as small for it.
+Each is imported when it is first asked for, the nouns too: what forks keepers has no use for them, and stays small.
 """
 
 from __future__ import annotations

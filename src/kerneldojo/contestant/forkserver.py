@@ -43,6 +43,8 @@ class Slot:
     leash: Channel
     descriptors: list[int] = field(default_factory=list[int])
     """What it is given, until it has been forked."""
+    watched: set[int] = field(default_factory=set[int])
+    """Descriptors that the server waits for: its keeper's events and, until it is ending, its leash."""
     is_ending: bool = False
     """Whether it was told to end: nothing more is heard from its leash."""
 
@@ -161,6 +163,9 @@ class Server:
         self._porter = porter
         self._slots: list[Slot] = []
         self._learning: set[int] = set()
+        # One for good: with a hundred sessions at rest, naming them all anew at every turn took longer than the turn.
+        self._poller = select.poll()
+        self._poller.register(control.fileno(), select.POLLIN)
 
     def serve(self) -> None:
         """Run until the control socket closes, then kill whatever is left."""
@@ -178,31 +183,27 @@ class Server:
                     slot.contained.result()
 
     def _turn(self) -> None:
-        poller = select.poll()
-        poller.register(self._control.fileno(), select.POLLIN)
-        for done in self._learning:
-            poller.register(done, select.POLLIN)
-        for slot in self._slots:
-            poller.register(slot.contained.fileno(), select.POLLIN)
-            if not slot.is_ending:
-                poller.register(slot.leash.fileno(), select.POLLIN)
-        ready = {fd for fd, _ in poller.poll()}
+        ready = {fd for fd, _ in self._poller.poll()}
         owed: list[tuple[Slot, bool]] = []
-        for slot in list(self._slots):
+        for slot in [slot for slot in self._slots if not ready.isdisjoint(slot.watched)]:
             if slot.contained.fileno() in ready:
                 self._heard(slot)
-            elif slot.leash.fileno() in ready:
+            else:
                 self._pulled(slot, owed)
         for slot, frozen in owed:  # All keepers were asked before any is waited for: windows freeze many at once.
             slot.contained.wait_frozen()
             self._answer(slot, {"frozen": frozen})
         for done in self._learning & ready:
             self._learning.remove(done)
+            self._poller.unregister(done)
             self._launchers().finish(done)
         if self._control.fileno() in ready:
             order = self._control.receive(timeout=30)
             if order["op"] == "learn":
-                self._learning |= {done for types in order["launchers"] if (done := self._launchers().begin(types))}
+                begun = {done for types in order["launchers"] if (done := self._launchers().begin(types))}
+                for done in begun:
+                    self._poller.register(done, select.POLLIN)
+                self._learning |= begun
             else:
                 self._spawn(order)
 
@@ -245,6 +246,9 @@ class Server:
         slot = Slot(contained, leash, [door_fd, *arena_fds])
         if contained.is_forked:
             slot.let_go()
+        slot.watched = {contained.fileno(), leash.fileno()}
+        for descriptor in slot.watched:
+            self._poller.register(descriptor, select.POLLIN)
         self._slots.append(slot)
 
     def _heard(self, slot: Slot) -> None:
@@ -266,6 +270,8 @@ class Server:
         self._answer(slot, message)
         if "started" not in message:
             self._slots.remove(slot)
+            for descriptor in slot.watched:
+                self._poller.unregister(descriptor)
             slot.leash.close()
 
     def _pulled(self, slot: Slot, owed: list[tuple[Slot, bool]]) -> None:
@@ -284,6 +290,8 @@ class Server:
             order = "kill"
         if order == "kill":
             slot.is_ending = True
+            slot.watched.remove(slot.leash.fileno())
+            self._poller.unregister(slot.leash.fileno())
             slot.contained.ask_to_end()
         elif order in ("rest", "wake"):
             slot.contained.rest(order == "rest")

@@ -8,6 +8,7 @@ looks up where we are, and the probe tries each operation.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 from collections.abc import Iterable
@@ -27,6 +28,12 @@ class HostGroups:
 
 def host_groups() -> HostGroups:
     """Look up our own groups in /proc/self/mountinfo and /proc/self/cgroup."""
+    return _folders_of(Path("/proc/self/cgroup").read_text())
+
+
+@functools.lru_cache(maxsize=4)
+def _folders_of(groups: str) -> HostGroups:
+    """Folders of the groups that /proc/self/cgroup names; where the hierarchies are mounted does not change."""
     mounts: dict[str, tuple[str, Path]] = {}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         left, _, right = line.partition(" - ")
@@ -36,7 +43,7 @@ def host_groups() -> HostGroups:
         for name in names:
             mounts.setdefault(name, (root, Path(point)))
     found: dict[str, Path] = {}
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
+    for line in groups.splitlines():
         _, names, path = line.split(":", 2)
         for name in names.split(","):
             if name in mounts:

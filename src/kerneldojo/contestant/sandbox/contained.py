@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from kerneldojo.contestant.sandbox import guests, processes
-from kerneldojo.contestant.sandbox.enclosure import Plan, usable
+from kerneldojo.contestant.sandbox.enclosure import Plan, call_filter, usable
 from kerneldojo.contestant.sandbox.features import Features
 from kerneldojo.contestant.sandbox.filesystem import resolved
 from kerneldojo.contestant.sandbox.inside import Pipes
@@ -146,6 +146,7 @@ class Contained:
         self.keeper = room["keeper"]
         self._groups = [Path(folder) for folder in room["groups"]]
         plan = replace(plan, uid=None if room["uid"] is None else User(room["uid"]))
+        call_filter(plan)  # Here, so that its forks find it done.
         pidfd = -1
         try:
             self._guest, pidfd = guests.fork(main, plan, self._groups, first, Pipes(status, output, exit=-1))

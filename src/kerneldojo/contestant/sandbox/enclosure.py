@@ -156,14 +156,20 @@ def lock(plan: Plan) -> None:
     if features.landlock_abi:
         landlock.restrict(min(features.landlock_abi, landlock.abi()), grants(plan))
     if features.seccomp:
-        scoped = features.landlock_abi >= 6
-        policy = syscalls.rules(
-            deny_signals=not (features.pid_namespace or plan.uid is not None or scoped),
-            deny_unix_connect=not (features.mount_namespace and (features.net_namespace or scoped)),
-            keep_unix_sockets=plan.policy.gpu,
-            own_pid=os.getpid(),
-        )
-        syscalls.install(syscalls.assemble(policy, linux.MACHINE))
+        syscalls.install(call_filter(plan))
+
+
+def call_filter(plan: Plan) -> bytes:
+    """The system call filter of this process. The same for most, which find it done if it was asked for before."""
+    features = plan.features
+    scoped = features.landlock_abi >= 6
+    deny_signals = not (features.pid_namespace or plan.uid is not None or scoped)
+    return syscalls.program(
+        deny_signals=deny_signals,
+        deny_unix_connect=not (features.mount_namespace and (features.net_namespace or scoped)),
+        keep_unix_sockets=plan.policy.gpu,
+        own_pid=os.getpid() if deny_signals else 0,
+    )
 
 
 def grants(plan: Plan) -> Iterator[tuple[Path, int]]:

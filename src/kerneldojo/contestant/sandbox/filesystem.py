@@ -95,10 +95,9 @@ def _outermost(folders: Iterable[Path]) -> list[Path]:
 def _bind(real: Path, *, read_only: bool, devices: bool = False, at: Path | None = None) -> None:
     """Show the host's `real` (free of symbolic links) at the same place, or `at` another, in the new root."""
     source, target = f"{_OLD}{real}", at or real
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if stat.S_ISDIR(os.stat(source).st_mode):  # noqa: PTH116 - a plain string, `/.host` + an absolute path
-        target.mkdir(exist_ok=True)
-    else:
+    is_folder = stat.S_ISDIR(os.stat(source).st_mode)  # noqa: PTH116 - a plain string, `/.host` + an absolute path
+    os.makedirs(target if is_folder else target.parent, exist_ok=True)  # noqa: PTH103 - two dozen times a contestant
+    if not is_folder:
         target.touch(exist_ok=True)
     linux.mount(source, str(target), None, linux.MS_BIND | linux.MS_REC)
     linux.restrict_mount(str(target), read_only=read_only, devices=devices)
@@ -106,7 +105,7 @@ def _bind(real: Path, *, read_only: bool, devices: bool = False, at: Path | None
 
 def _link(path: Path, real: Path) -> None:
     """Where the host reaches `real` through a symbolic link, so does the contestant."""
-    if path == real or path.exists() or path.is_symlink():
+    if path == real or os.path.lexists(path):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(real)

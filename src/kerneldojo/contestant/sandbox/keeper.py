@@ -313,8 +313,9 @@ class Keeper:
             stopped |= fresh
 
     def _finish(self, cause: Cause) -> Ended:
-        left = self.meters.below()
-        survivors = sum(processes.is_alive(pid) for pid in left) if cause == "exited" else 0
+        survivors = 0
+        if cause == "exited" and not self.plan.features.pid_namespace:  # Else the first process counts them.
+            survivors = sum(map(processes.is_alive, self.meters.below()))
         if cause == "exited" and self._orders >= 0:
             self._have_reported()
         status = self._sweep()

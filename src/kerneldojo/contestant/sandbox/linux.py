@@ -15,6 +15,8 @@ from collections.abc import Generator
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
+_libc.prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
+_libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
 
 MACHINE = platform.machine()
 """`x86_64` or `aarch64` where the sandbox works in full; elsewhere the system call filter is unavailable."""
@@ -89,14 +91,13 @@ def children_in(descriptor: int) -> Generator[None]:
 
 def prctl(option: int, *arguments: int) -> None:
     """`prctl(2)`, missing arguments zero."""
-    padded = (*arguments, 0, 0, 0, 0)[:4]
-    _checked(_libc.prctl(ctypes.c_int(option), *(ctypes.c_ulong(a) for a in padded)), f"prctl {option}")
+    _checked(_libc.prctl(option, *(*arguments, 0, 0, 0, 0)[:4]), f"prctl {option}")
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
     """`mount(2)`."""
     texts = [None if text is None else os.fsencode(text) for text in (source, target, kind, data)]
-    _checked(_libc.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3]), f"mount {kind} on {target}")
+    _checked(_libc.mount(texts[0], texts[1], texts[2], flags, texts[3]), f"mount {kind} on {target}")
 
 
 def detach_mount(target: str) -> None:

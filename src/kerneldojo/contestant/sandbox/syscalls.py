@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import socket
 import struct
 from collections.abc import Iterator
@@ -129,6 +130,18 @@ def rules(*, deny_signals: bool, deny_unix_connect: bool, keep_unix_sockets: boo
             yield Rule("fcntl", refuse, 1, "equal", (command,))
         for request in (_FIOSETOWN, _SIOCSPGRP):
             yield Rule("ioctl", refuse, 1, "equal", (request,))
+
+
+@functools.lru_cache(maxsize=8)
+def program(*, deny_signals: bool, deny_unix_connect: bool, keep_unix_sockets: bool, own_pid: int) -> bytes:
+    """`rules` compiled for this machine; without `deny_signals` the process id does not matter."""
+    policy = rules(
+        deny_signals=deny_signals,
+        deny_unix_connect=deny_unix_connect,
+        keep_unix_sockets=keep_unix_sockets,
+        own_pid=own_pid,
+    )
+    return assemble(policy, linux.MACHINE)
 
 
 def assemble(policy: Iterator[Rule], machine: str) -> bytes:

@@ -70,6 +70,9 @@ REPLACED: dict[Any, Callable[..., Any]] = {
 """What a host tensor answers in place of the truth. The functions run with the mode switched off."""
 
 
+_NAMES_OF_DEVICES = (torch.device, str)
+
+
 class CudaEmulation(TorchFunctionMode):
     """Translates requests for CUDA to the host, and the host's answers to CUDA."""
 
@@ -80,8 +83,10 @@ class CudaEmulation(TorchFunctionMode):
             return replaced(*args, **kwargs)
         if func is torch.device:  # Naming a device asks for nothing yet.
             return func(*args, **kwargs)
-        if any(isinstance(value, torch.device | str) for value in args):
-            args = tuple(_translated(value) for value in args)
+        for value in args:
+            if isinstance(value, _NAMES_OF_DEVICES):
+                args = tuple(_translated(value) for value in args)
+                break
         if func is _tensor.to and len(args) > 1 and type(args[1]) is int:
             args = (args[0], HOST, *args[2:])
         if "device" in kwargs:

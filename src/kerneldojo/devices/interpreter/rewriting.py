@@ -72,7 +72,7 @@ def rewrite(function: Callable[..., Any], semantic: Any) -> Callable[..., Any]:
         OSError: the source is not available.
     """
     lines, first = inspect.getsourcelines(function)
-    module = ast.parse(textwrap.dedent("".join(lines)))
+    module = ast.parse("\n" * (first - 1) + textwrap.dedent("".join(lines)))  # So that lines have their numbers.
     definition = next(node for node in module.body if isinstance(node, ast.FunctionDef))
     definition.decorator_list, definition.returns = [], None
     arguments = definition.args
@@ -88,7 +88,6 @@ def rewrite(function: Callable[..., Any], semantic: Any) -> Callable[..., Any]:
         owner.body.append(definition)
         transformed = ast.Module([owner], [])
     ast.fix_missing_locations(transformed)
-    ast.increment_lineno(transformed, first - 1)
     code = _find_code(compile(transformed, function.__code__.co_filename, "exec"), definition.name)
     for name, value in support(semantic).items():
         function.__globals__.setdefault(PREFIX + name, value)
@@ -103,9 +102,10 @@ def rewrite(function: Callable[..., Any], semantic: Any) -> Callable[..., Any]:
 
 def _called_names(definition: ast.FunctionDef) -> tuple[str, ...]:
     """Names that a kernel calls and does not define itself."""
-    own = {node.arg for node in ast.walk(definition) if isinstance(node, ast.arg)}
-    own |= {node.id for node in ast.walk(definition) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    calls = (node.func for node in ast.walk(definition) if isinstance(node, ast.Call))
+    nodes = list(ast.walk(definition))
+    own = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    own |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    calls = (node.func for node in nodes if isinstance(node, ast.Call))
     return tuple(sorted({func.id for func in calls if isinstance(func, ast.Name)} - own))
 
 

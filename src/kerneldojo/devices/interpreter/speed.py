@@ -98,16 +98,32 @@ def _tensor(self: Any, handle: Any, type: Any) -> None:
 _stock_unwrap: Any = _core._unwrap_if_constexpr
 
 
+_PLAIN = frozenset({tl.tensor, tl.dtype, int, float, bool, str, type(None)})
+"""Types of what is no constexpr and holds none."""
+
+
 def _unwrap(value: Any) -> Any:
-    return value if type(value) is tl.tensor else _stock_unwrap(value)
+    return value if type(value) in _PLAIN else _stock_unwrap(value)
 
 
 _stock_broadcast: Any = TritonSemantic.broadcast_impl_value
 
 
 def _broadcast(self: Any, lhs: Any, rhs: Any) -> Any:
-    ours = getattr(lhs.type, "derived", None)
-    return (lhs, rhs) if ours is getattr(rhs.type, "derived", None) else _stock_broadcast(self, lhs, rhs)
+    ours, theirs = getattr(lhs.type, "derived", None), getattr(rhs.type, "derived", None)
+    if ours is theirs:
+        return lhs, rhs
+    if theirs is None:
+        return lhs, _splat(self, rhs, lhs.type)
+    if ours is None:
+        return _splat(self, lhs, rhs.type), rhs
+    return _stock_broadcast(self, lhs, rhs)
+
+
+def _splat(self: Any, scalar: Any, block: Any) -> Any:
+    """A scalar tensor in the shape of a block type."""
+    kind = block.with_element_ty(scalar.dtype)
+    return tl.tensor(self.builder.create_splat(kind, scalar.handle), kind)
 
 
 _stock_binary: Any = TritonSemantic.binary_op_type_checking_impl
@@ -115,29 +131,34 @@ _INT_MIN, _INT_END = -(2**31), 2**31
 
 
 def _binary(self: Any, lhs: Any, rhs: Any, *allowed: Any, **options: Any) -> tuple[Any, Any]:
-    """Operands brought to one type and shape: the two cases of most operations at once, all others as ever.
+    """Operands brought to one type and shape: the cases of most operations at once, all others as ever.
 
-    Two tensors of one type and shape are what they are; a number beside a tensor takes the tensor's type if its kind
-    is not higher.
+    Two tensors of one type keep it, a pointer takes an integer beside it, and a number beside a tensor takes the
+    tensor's type if its kind is not higher.
     """
-    kind: Any = getattr(lhs if type(lhs) is tl.tensor else rhs, "dtype", None)
-    if kind is tl.float32 or kind is tl.int32 or kind is tl.int64:
-        if type(lhs) is type(rhs):
-            if rhs.dtype is kind and lhs.type.__dict__.get("derived") is rhs.type.__dict__.get("derived"):
-                return lhs, rhs
-        elif options.get("arithmetic_check", True) and (len(allowed) < 3 or allowed[2]):
-            if type(lhs) is tl.tensor:
-                if _fits(rhs, kind):
-                    return lhs, _like(lhs, rhs)
-            elif _fits(lhs, kind):
-                return _like(rhs, lhs), rhs
+    if type(lhs) is tl.tensor and type(rhs) is tl.tensor:
+        if _need_no_check(lhs.dtype, rhs.dtype, allowed):
+            return _broadcast(self, lhs, rhs)
+    elif options.get("arithmetic_check", True) and (len(allowed) < 3 or allowed[2]):
+        if type(lhs) is tl.tensor:
+            if _fits(rhs, lhs.dtype):
+                return lhs, _like(lhs, rhs)
+        elif type(rhs) is tl.tensor and _fits(lhs, rhs.dtype):
+            return _like(rhs, lhs), rhs
     return _stock_binary(self, lhs, rhs, *allowed, **options)
+
+
+def _need_no_check(left: Any, right: Any, allowed: tuple[Any, ...]) -> bool:
+    """Whether two tensors stay what they are: of one type that no operation promotes, or a pointer and an offset."""
+    if type(left) is tl.pointer_type:
+        return bool(allowed) and allowed[0] is True and (right is tl.int32 or right is tl.int64)
+    return left is right and (left is tl.float32 or left is tl.int32 or left is tl.int64 or left is tl.int1)
 
 
 def _fits(value: Any, kind: Any) -> bool:
     """Whether a number takes the type `kind` of the tensor beside it, and nothing can be wrong with that."""
     if type(value) is int:
-        return _INT_MIN <= value < _INT_END
+        return _INT_MIN <= value < _INT_END and (kind is tl.float32 or kind is tl.int32 or kind is tl.int64)
     return type(value) is float and kind is tl.float32
 
 
