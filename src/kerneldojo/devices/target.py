@@ -123,6 +123,8 @@ def _build(
 
     name = item.kernel.qualname
     options = {k: v for k, v in {**item.options, **configuration.options}.items() if v is not None}
+    knobs: Any = triton.knobs  # pyright: ignore[reportAttributeAccessIssue]
+    knobs.compilation.store_binary_only = True  # Else each stage on the way there is printed, and written to a file.
     try:
         signature, constants, attributes = _inputs(functions, item, configuration)
         source = ASTSource(function, signature, constants, attributes)
