@@ -275,6 +275,8 @@ class Contained:
         """
         self._events.close()
         self._control.close()
+        if self._guest >= 0:  # The kernel kills it with the first process of its namespace, once it is thawed.
+            guests.forget(self._guest)
         with contextlib.suppress(ProcessLookupError):
             if self._keepers_pidfd >= 0:
                 signal.pidfd_send_signal(self._keepers_pidfd, signal.SIGKILL)
@@ -282,9 +284,6 @@ class Contained:
                 os.kill(self.keeper, signal.SIGKILL)
         if self.keeper:
             self._wait_keeper()
-        if self._guest >= 0:  # The kernel has killed it with the first process of its namespace.
-            guests.death_of(self._guest)
-            self._guest = -1
         until = time.monotonic() + 2
         while any(folder.exists() for folder in self._groups) and time.monotonic() < until:
             for folder in self._groups:

@@ -32,7 +32,8 @@ class Death:
     max_rss_bytes: int
 
 
-_living: set[int] = set()
+_living: dict[int, bool] = {}
+"""Guests that were not reaped yet, and whether anybody will ask how they ended."""
 _dead: dict[int, Death] = {}
 
 
@@ -59,7 +60,7 @@ def fork(main: Callable[[], None], plan: Plan, groups: Sequence[Path], first: in
         if pid == 0:
             _be(main, plan, groups, first, pipes)
     pidfd = os.pidfd_open(pid)
-    _living.add(pid)
+    _living[pid] = True
     _reap()  # It may have ended before it was listed.
     return pid, pidfd
 
@@ -79,13 +80,18 @@ def death_of(pid: int) -> Death:
     return _dead.pop(pid)
 
 
+def forget(pid: int) -> None:
+    """Reap a guest when it ends, and tell nobody; waits for nothing."""
+    if _dead.pop(pid, None) is None and pid in _living:
+        _living[pid] = False
+
+
 def _reap(*_: object) -> None:
     for pid in list(_living):
         with contextlib.suppress(ChildProcessError):  # Reaped by the handler, while this went through the list.
             reaped, status, usage = os.wait4(pid, os.WNOHANG)
-            if reaped:
+            if reaped and _living.pop(pid):
                 _dead[pid] = _death(status, usage)
-                _living.discard(pid)
 
 
 def _death(status: int, usage: resource.struct_rusage) -> Death:
