@@ -7,8 +7,9 @@ import mmap
 import os
 import select
 import signal
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,11 @@ def _parent(pid: int) -> int:
 
 
 @pytest.fixture
-def scratch(tmp_path: Path) -> Path:
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o755)
-    (tmp_path / "scratch").mkdir()
-    return tmp_path / "scratch"
+def scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        (Path(folder) / "scratch").mkdir()
+        yield Path(folder) / "scratch"
 
 
 @pytest.mark.parametrize("room", [pytest.param(HOST, id="guest"), pytest.param(FORKED, id="forked")])
