@@ -244,6 +244,20 @@ def test_what_is_timed_leaves_a_core_that_has_become_slow(busy: Busy) -> None:
     assert os.sched_getaffinity(0) == set(ALL)
 
 
+@needs_two_cores
+@pytest.mark.parametrize("num_slow", [0, 3, 10**9])
+def test_a_window_waits_a_little_for_quick_cores(monkeypatch: pytest.MonkeyPatch, num_slow: int) -> None:
+    probed = iter(range(10**9))
+    cores = Cores(ALL, [10**6], probe=lambda: 2 * SLOW if next(probed) < num_slow * len(ALL) else 1.0)
+    cores.rest = frozenset(ALL)
+    cores.quickest.append(1.0)
+    monkeypatch.setattr("kerneldojo.judging.cores.PATIENCE_SECONDS", 60.0 if num_slow < 10**9 else 0.01)
+    with cores.reserved_for([]) as reserved:
+        assert reserved.mine in ALL
+    assert next(probed) >= min(num_slow + 1, 2) * len(ALL)
+    assert os.sched_getaffinity(0) == set(ALL)
+
+
 def test_the_system_tells_of_siblings_and_what_it_does_not_know_is_alone() -> None:
     assert ALL[0] in siblings_of(ALL[0])
     assert siblings_of(10**6) == {10**6}

@@ -21,6 +21,7 @@ import os
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -35,6 +36,10 @@ SHARE_OF_REST = 0.3
 """Cores that are never reserved: there the contexts of other verdicts are made while a window is open."""
 SLOW = 1.15
 """A core is slow if the loop takes so many times longer on it than on the quickest."""
+PATIENCE_SECONDS = 0.05
+"""How long a window waits for as many quick cores as it needs."""
+NUM_REMEMBERED = 64
+"""Windows whose quickest core is remembered, for what quick means."""
 NUM_BEFORE_CLOCK = 2
 """Groups that have a quicker core than the thread that reads the clock: reference and contestant."""
 NUM_STEPS, NUM_LOOPS = 150, 3
@@ -66,6 +71,8 @@ class Cores:
             raise ValueError("reserved cores and the rest must be two sets that share nothing, neither of them empty")
         self.together = together or {}
         self.probe = probe or loop_us
+        self.quickest = deque[float](maxlen=NUM_REMEMBERED)
+        """What the loop took on the quickest core, at the beginning of each of the last windows."""
         self._has_complained = False
 
     @classmethod
@@ -152,7 +159,6 @@ class Reserved:
         self._seats: list[list[int] | None] = [*groups]
         """Processes of each group, and None for this thread; the first have the quicker cores."""
         self._seats.insert(NUM_BEFORE_CLOCK, None)
-        self._quickest = 0.0
         self.places: list[int] = []
         """The core of each seat."""
 
@@ -162,9 +168,14 @@ class Reserved:
         return self.places[self._seats.index(None)]
 
     def settle(self) -> None:
-        """Look at all eligible cores, and take the quickest."""
-        times = {core: self._time(core) for core in sorted(self._cores.eligible)}
-        self._quickest = min(times.values())
+        """Look at all eligible cores, and take the quickest; wait a little where too few are quick now."""
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            times = {core: self._time(core) for core in sorted(self._cores.eligible)}
+            self._cores.quickest.append(min(times.values()))
+            num_quick = sum(map(self._is_quick_time, times.values()))
+            if num_quick >= min(len(self._seats), len(times)) or time.monotonic() > until:
+                break
         chosen = self._cores.choose(times, len(self._seats))
         self.places = [chosen[number % len(chosen)] for number in range(len(self._seats))]
         for number in range(len(self._seats)):
@@ -190,7 +201,10 @@ class Reserved:
             self._cores.move(thread, {self.places[number]}, self._before)
 
     def _is_quick(self, core: int) -> bool:
-        return self._time(core) <= SLOW * self._quickest
+        return self._is_quick_time(self._time(core))
+
+    def _is_quick_time(self, taken: float) -> bool:
+        return taken <= SLOW * min(self._cores.quickest)
 
     def _time(self, core: int) -> float:
         self._cores.move(self._me, {core}, self._before)
