@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from sandboxed import FORKED, HOST, inside, start
 
-from kerneldojo.contestant.sandbox import Features, Limits, Policy, Porter, SandboxError, begin, keeper, linux
+from kerneldojo.contestant.sandbox import Features, Limits, Policy, Porter, SandboxError, begin, keeper, linux, sweeping
 from kerneldojo.contestant.sandbox.processes import children, descendants, is_alive
 
 pytestmark = pytest.mark.skipif(not HOST.takes_guests, reason="no namespaces that a guest could enter")
@@ -190,7 +190,7 @@ def test_what_rests_is_stopped_and_goes_on_when_it_is_woken(scratch: Path, monke
 
 def test_a_keeper_ends_though_nobody_reaps_its_guest(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the judge is the first process of a container, and reaps none but its own."""
-    monkeypatch.setattr(keeper, "_ORPHANED_SECONDS", 0.2)
+    monkeypatch.setattr(sweeping, "_ORPHANED_SECONDS", 0.2)
     reading, writing = os.pipe()
     judge = os.fork()
     if judge == 0:

@@ -2,8 +2,8 @@
 
 The trade. A speedup is honest if both times were taken under the same conditions. Taking the reference's from an
 earlier verdict gives up the same minute, and gains steadiness (all candidates of a problem are held against one figure)
-and time (windows go on only until the candidate's figure is sharp). What keeps it honest: the reference still runs in
-every round, since its outputs are what timed outputs are compared with, so that a rough time of it comes for nothing.
+and time (windows go on only until the candidate's figure is sharp). What keeps it honest: the reference still takes
+part, since its outputs are what timed outputs are compared with, so that a rough time of it comes for nothing.
 If that disagrees with the kept figure by more than both intervals, the device has drifted: the kept figure is thrown
 away and this verdict stands on its own measurement. A kept figure also lapses by age and by number of uses.
 """

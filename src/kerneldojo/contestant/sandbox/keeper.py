@@ -19,7 +19,6 @@ import time
 import traceback
 from collections.abc import Callable, Collection
 from dataclasses import asdict
-from pathlib import Path
 from typing import NoReturn
 
 from kerneldojo.contestant.sandbox import linux, processes
@@ -30,6 +29,7 @@ from kerneldojo.contestant.sandbox.inside import Exit, Pipes, run_host, run_insi
 from kerneldojo.contestant.sandbox.leftovers import group_name
 from kerneldojo.contestant.sandbox.meters import Guest, Meters
 from kerneldojo.contestant.sandbox.policy import Cause, Ended, Policy
+from kerneldojo.contestant.sandbox.sweeping import Broom
 from kerneldojo.contestant.sandbox.users import HeldUid
 
 _TICK_SECONDS = 0.02
@@ -44,8 +44,6 @@ for another tick, so that it notices what time it is."""
 _NICENESS = -15
 _LAST_WORDS_SECONDS = 2.0
 """How long the first process may take to end what a guest left and to report."""
-_ORPHANED_SECONDS = 5.0
-"""How long a keeper whose owner is gone waits for whoever inherits its dead guest to notice."""
 
 
 def keep(
@@ -171,8 +169,8 @@ class Keeper:
             os.close(descriptor)
         self._status = status
         if not received:
-            self._sweep()
-            self._clean_up()
+            self._broom().sweep()
+            self._broom().clean_up()
             raise RuntimeError("the owner left, or could not fork")
         self.meters.guest = Guest(int(answer), received[0])
 
@@ -201,9 +199,9 @@ class Keeper:
             line += chunk
         if line != b"\n":
             inside = self._read_exit() if self._orders < 0 else None
-            status = self._sweep()
+            status = self._broom().sweep()
             status = inside.status if inside else status
-            self._clean_up()
+            self._broom().clean_up()
             how = line.decode(errors="replace") or f"it died on the way (wait status {status:#x})"
             raise RuntimeError(f"{failing}: {how}")
         os.close(self._status)
@@ -318,7 +316,7 @@ class Keeper:
             survivors = sum(map(processes.is_alive, self.meters.below()))
         if cause == "exited" and self._orders >= 0:
             self._have_reported()
-        status = self._sweep()
+        status = self._broom().sweep()
         self._drain()
         cpu_seconds, largest = used_by_children()
         inside = self._read_exit()
@@ -328,7 +326,7 @@ class Keeper:
         if cause == "exited" and self.group is not None and self.group.num_oom_kills():
             cause = "memory"
         peak = max(self.meters.peak_bytes, self.group.peak_bytes() if self.group else 0)
-        self._clean_up()
+        self._broom().clean_up()
         code = os.waitstatus_to_exitcode(status)
         return Ended(
             cause=cause,
@@ -348,77 +346,12 @@ class Keeper:
         self._orders = -1
         Guest(self.child, os.pidfd_open(self.child)).has_ended(_LAST_WORDS_SECONDS)
 
+    def _broom(self) -> Broom:
+        return Broom(self.plan, self.child, self.group, self.uid, self.owner_uid, self.meters.guest, self.control)
+
     def _read_exit(self) -> Exit | None:
         """The report of the first process inside, if there was one and it lived to make it."""
         if not self.plan.features.pid_namespace:
             return None
         report = os.read(self._exit, 4096)
         return Exit(**json.loads(report)) if report else None
-
-    def _sweep(self) -> int:
-        """Kill everything below us until nothing is left; returns the wait status of our child."""
-        status = 0
-        pause = 0.0002
-        started = time.monotonic()
-        while not self._is_stranded(started):
-            self._strike()
-            try:
-                while True:
-                    pid, its_status = os.waitpid(-1, os.WNOHANG)
-                    if pid == 0:
-                        break
-                    if pid == self.child:
-                        status = its_status
-            except ChildProcessError:
-                return status
-            time.sleep(pause)
-            pause = min(pause * 2, 0.02)
-        return status
-
-    def _is_stranded(self, since: float) -> bool:
-        """Whether all is dead, and whoever should reap our guest does not: its owner is gone, too.
-
-        The first process of a PID namespace ends only when all in it have been reaped, and the guest is not its child.
-        """
-        guest = self.meters.guest
-        if guest is None or not guest.has_ended() or time.monotonic() - since < _ORPHANED_SECONDS:
-            return False
-        try:
-            return not self.control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return False
-        except ConnectionResetError:
-            return True
-
-    def _strike(self) -> None:
-        if self.plan.features.pid_namespace:
-            processes.send([self.child], signal.SIGKILL)  # the kernel kills the namespace with its first process
-        elif self.group is None or not self.group.kill():
-            if self.uid is not None:
-                self._kill_user(self.uid)
-            # Stop before killing: what is stopped cannot fork behind our back while we go through the list.
-            below = processes.descendants(os.getpid())
-            processes.send(below, signal.SIGSTOP)
-            processes.send({*below, *processes.descendants(os.getpid())}, signal.SIGKILL)
-        if self.group is not None and not self.group.kills:
-            self.group.set_frozen(False)  # a frozen process of version 1 dies only once thawed
-
-    def _kill_user(self, uid: HeldUid) -> None:
-        """As that user, kill all that it may kill: one call, which no fork escapes."""
-        helper = os.fork()
-        if helper == 0:
-            try:
-                uid.become(())
-                os.kill(-1, signal.SIGKILL)
-            finally:
-                os._exit(0)
-        os.waitpid(helper, 0)
-
-    def _clean_up(self) -> None:
-        if self.group is not None:
-            self.group.remove()
-        if self.uid is not None:
-            # The number will serve another contestant, which must not find this folder open to it.
-            os.chown(self.policy.scratch, self.owner_uid, -1)
-            Path(self.policy.scratch).chmod(0o700)
-            self.uid.close()

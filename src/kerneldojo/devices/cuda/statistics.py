@@ -57,6 +57,8 @@ class Window:
     """Until the side said that it was done: a claim."""
     prime_us: float | None = None
     """How long bringing its context in took, just before: longer than usual where the host is slow."""
+    turn: int | None = None
+    """The round it was in; None if that is not known."""
 
 
 @dataclass(frozen=True)
@@ -202,15 +204,16 @@ def alone(measured: Sequence[Window], trusted: Sequence[Window], trusted_us: flo
     240 or 310 us by turns to come back to the judge, and turns last for several windows.
 
     Args:
-        measured: a side's windows, one a round.
-        trusted: those of the reference runner in the same rounds.
+        measured: a side's windows.
+        trusted: those of the reference runner, some in the same rounds.
         trusted_us: what a call of its costs.
     """
+    singles = {window.turn: window.wall_us for window in trusted if window.length == 1 and window.undisturbed}
     differences = np.array(
         [
-            mine.wall_us - theirs.wall_us
-            for mine, theirs in zip(measured, trusted, strict=False)
-            if mine.length == theirs.length == 1 and mine.undisturbed and theirs.undisturbed
+            window.wall_us - singles[window.turn]
+            for window in measured
+            if window.length == 1 and window.undisturbed and window.turn is not None and window.turn in singles
         ]
     )
     if len(differences) < 3:

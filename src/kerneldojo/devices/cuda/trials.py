@@ -23,6 +23,11 @@ from kerneldojo.devices.cuda.window import Plan, Side, Stopwatch, Timed, draw_pl
 
 ASK_EVERY = 4
 """Rounds from one look at the interval and the clocks to the next."""
+ENOUGH_WINDOWS = 8
+"""Windows of a side that is trusted after which it may be known well enough to play less often."""
+SELDOM = 3
+"""It then plays in one round of so many, drawn by chance: what is sampled in the others is not compared with anything,
+so nobody may know which they are."""
 PATIENCE = 3.0
 """Times `Effort.seconds` after which a side's calls are taken for batched, if they still look so."""
 SLOW_FLUSH = 3.0
@@ -149,6 +154,8 @@ def run(
             longest = statistics.longest_window(per_call, longest, effort.window_us)
         lengths: list[int] = []
         while round_.count < effort.max_windows and not all(item.failed for item in series.values()):
+            if round_.count % ASK_EVERY == 0:
+                round_.relax(effort.target_error)
             if not lengths:
                 draws = [chance.random() for _ in range(24)]
                 lengths = statistics.plan_lengths(longest, 12, draws)
@@ -181,6 +188,8 @@ class _Round:
         self.num_calls = 0
         self.is_warmed = False
         """Whether each window has a call before it that nobody times."""
+        self._seldom = set[str]()
+        """Sides that are known well enough."""
         self._stopwatch, self._sides, self._inputs = stopwatch, sides, inputs
         self._series, self._inspect, self._chance = series, inspect, chance
         self._flushes: list[float] = []
@@ -191,7 +200,7 @@ class _Round:
         playing = [
             side
             for side in self._sides
-            if self._series[side.name].failed == pages.OK and not (counted and self.count % side.every)
+            if self._series[side.name].failed == pages.OK and (not counted or self._plays(side))
         ]
         self._inputs.refresh(length)
         # Stamped once a round: all sides of a round must see the same content. For the same reason their outputs are
@@ -221,6 +230,24 @@ class _Round:
             self.num_calls += length
         return {name: result for name, result in timed.items() if result.state == pages.OK}
 
+    def relax(self, target_error: float) -> None:
+        """Find sides that need not play in every round: those that are trusted and sharp, where others are not yet.
+
+        A reference is often slower than its candidate, so that its figure is sharp long before.
+        """
+        for side in self._sides:
+            windows = self._series[side.name].windows
+            if side.is_trusted and len(windows) >= ENOUGH_WINDOWS:
+                if statistics.rough_error(windows) <= target_error:
+                    self._seldom.add(side.name)
+                else:
+                    self._seldom.discard(side.name)
+
+    def _plays(self, side: Side) -> bool:
+        if side.name in self._seldom:
+            return self._chance.random() < 1 / SELDOM
+        return self.count % side.every == 0
+
     def _order(self, sides: list[Side]) -> list[Side]:
         """Whom the judge does not trust and whose figure counts comes first: it has no time to compute on the inputs
         while others are timed. The rest by chance."""
@@ -240,7 +267,7 @@ class _Round:
             low, high = (share * median(primes) for share in USUAL_PRIME)
             alone = result.prepare_us < SLOW_FLUSH * median(self._flushes)
             is_undisturbed = alone and low <= result.prime_us <= high
-            window = Window(result.length, result.wall_us, is_undisturbed, result.done_us, result.prime_us)
+            window = Window(result.length, result.wall_us, is_undisturbed, result.done_us, result.prime_us, self.count)
             series.windows.append(window)
 
     def is_over(self, effort: Effort, seconds: float) -> bool:
