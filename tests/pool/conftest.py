@@ -10,7 +10,7 @@ from pooled import MODEL, QUICK
 from kerneldojo.pool import LocalPool
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def pool() -> Generator[LocalPool]:
     """Two devices with one worker each, which has three verdicts at once."""
     pool = LocalPool([MODEL, "cpu"], num_slots=6, config=QUICK)

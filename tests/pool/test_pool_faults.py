@@ -131,8 +131,33 @@ def test_a_device_that_gives_no_sign_of_life_leaves_the_pool_and_comes_back(pool
 
 def kill_keepers(worker: int) -> None:
     """Kill the processes that watch the contestants of a worker: nothing that a contestant could do."""
-    for server in processes.children(worker):
-        processes.send(processes.children(server), signal.SIGKILL)
+    below = processes.descendants(worker)
+    keepers = [pid for pid in below if is_here(pid) and any(map(is_inside, processes.children(pid)))]
+    if all(map(is_here, below)):  # No PID namespaces on this host.
+        keepers = [pid for server in processes.children(worker) for pid in processes.children(server)]
+    processes.send(keepers, signal.SIGKILL)
+
+
+def is_here(pid: int) -> bool:
+    """Whether a process is in our PID namespace."""
+    return namespace(pid) == namespace(os.getpid())
+
+
+def is_inside(pid: int) -> bool:
+    """Whether it is the first of another, and so its keeper's child."""
+    with suppress(OSError):
+        numbers = next(
+            line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("NSpid")
+        )
+        return not is_here(pid) and numbers.split()[-1] == "1"
+    return False
+
+
+def namespace(pid: int) -> str:
+    try:
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
+    except OSError:
+        return ""
 
 
 def test_a_fault_of_ours_is_tried_again(pool: LocalPool) -> None:
