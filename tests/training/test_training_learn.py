@@ -75,6 +75,11 @@ def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadUsage):
         learn(tmp_path / "file", show=False)
+    (tmp_path / "other" / "checkpoints").mkdir(parents=True)
+    for fresh in (False, True):
+        with pytest.raises(BadUsage, match="'checkpoints', which is no part of such a run"):
+            learn(tmp_path / "other", fresh=fresh, show=False)
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["checkpoints"], "nothing was written or removed"
 
 
 def test_a_journal_that_cannot_be_written_is_told_in_one_line(tmp_path: Path, collected: Path) -> None:

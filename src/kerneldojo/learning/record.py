@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from kerneldojo.files import write_whole
-from kerneldojo.learning.settings import LearnConfig
+from kerneldojo.learning.settings import COLLECTED, VERDICTS, LearnConfig
 from kerneldojo.schema import Frozen
 
 STATE = "learn.json"
@@ -67,10 +67,11 @@ def known(folder: Path, config: LearnConfig) -> Learned:
     """What is on record in `folder`, or the beginning of a new record.
 
     Raises:
-        LearnError: it is the record of another run, or none of ours.
+        LearnError: it is the record of another run, or none of ours, or what lies there is no part of such a run.
     """
     path = folder / STATE
     if not path.exists():
+        _check_is_free(folder)
         return Learned(config=config)
     try:
         learned = Learned.model_validate_json(path.read_bytes())
@@ -79,6 +80,15 @@ def known(folder: Path, config: LearnConfig) -> Learned:
     if learned.config != config:
         raise LearnError(f"{folder} holds a run with other settings: give --fresh or another folder")
     return learned
+
+
+def _check_is_free(folder: Path) -> None:
+    """See that a run may begin in a folder: it is empty, or a run was killed there before its first phase was done."""
+    if folder.exists() and not folder.is_dir():
+        raise LearnError(f"{folder} is no folder")
+    inside = sorted(path.name for path in folder.glob("[!.]*"))
+    if foreign := [name for name in inside if name not in (COLLECTED, VERDICTS)]:
+        raise LearnError(f"{folder} holds {foreign[0]!r}, which is no part of such a run: give another folder")
 
 
 def write(learned: Learned, folder: Path) -> None:
