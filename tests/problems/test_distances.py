@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from kerneldojo.problems import budget as budgets
 from kerneldojo.problems import tolerance
 
 SMALL = ((2, 300), (3, 64), (1,), (3, 70), (17_000,))
@@ -50,11 +51,11 @@ def agree(
 ) -> bool:
     """See that both ways say the same; returns whether it passes."""
 
-    def compared(*, in_one: bool) -> tuple[tolerance.Budget, tolerance.Comparison | None]:
+    def compared(*, in_one: bool) -> tuple[budgets.Budget, tolerance.Comparison | None]:
         is_on_gpu = tolerance._is_on_gpu
         tolerance._is_on_gpu = lambda *_: in_one
         try:
-            budget = tolerance.make_budget(truth, native, accepted, reduction_length=length)
+            budget = budgets.make_budget(truth, native, accepted, reduction_length=length)
             compare = tolerance._pass_in_one if in_one else tolerance.compare
             return budget, compare(truth, got, budget)
         finally:

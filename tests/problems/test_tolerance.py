@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kerneldojo.problems.budget import Budget, make_budget
 from kerneldojo.problems.precision import tf32_emulation, to_tf32
-from kerneldojo.problems.tolerance import Budget, classify, compare, make_budget
+from kerneldojo.problems.tolerance import classify, compare
 
 
 @pytest.fixture(scope="module")

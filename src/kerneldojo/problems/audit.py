@@ -45,6 +45,7 @@ class _Findings:
 
     training: bool = True
     oracle: Variant = "float64"
+    is_cramped: bool = False
     first: Outcome | None = None
     deciding: tuple[str, ...] = ("own",)
     probing: tuple[str, ...] = ()
@@ -145,6 +146,7 @@ def _settle_oracle(findings: _Findings, reference: Reference, seed: int, limit: 
     widest = max((8 // y.element_size() for y in findings.first.inputs if y.is_floating_point()), default=2)
     if limit is not None and need * (1 + widest) > limit:
         findings.oracle = "native"
+        findings.is_cramped = True
         findings.notes += ("float32 oracle: float64 does not fit into memory",)
         return
     try:
@@ -232,6 +234,7 @@ def _report(
         accepted_elsewhere=findings.elsewhere,
         mode="train" if findings.training else "eval",
         oracle="float64" if findings.oracle == "float64" else "float32",
+        is_cramped=findings.is_cramped,
         deciding=findings.deciding,
         probing=findings.probing,
         reduction_length=first.reduction_length,

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 
 from kerneldojo.problems import trivial
+from kerneldojo.problems.budget import Budget, make_budget
 from kerneldojo.problems.reference import Outcome, Reference, Variant
 from kerneldojo.problems.report import AcceptedAnswer
 from kerneldojo.problems.source import ProblemError
-from kerneldojo.problems.tolerance import Budget, make_budget
 
 
 @dataclass(frozen=True)

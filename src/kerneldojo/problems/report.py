@@ -34,6 +34,8 @@ class AuditReport(Frozen):
     mode: Literal["train", "eval"] = "train"
     """`eval` where the reference is random in `train`."""
     oracle: Literal["float64", "float32"] = "float64"
+    is_cramped: bool = False
+    """Whether it is float32 for want of memory: with more there would be a better judge of what is right."""
     deciding: tuple[str, ...] = ("own",)
     """Distributions of inputs in which every answer must be right."""
     probing: tuple[str, ...] = ()

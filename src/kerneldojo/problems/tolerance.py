@@ -1,15 +1,4 @@
-"""How close is close enough: a budget from the reference's own error, never a fixed one.
-
-An absolute tolerance of 1e-2 accepts zeros from a softmax, and refuses an honest product of large numbers. Here the
-reference is run twice more than needed: in float64 (the truth) and in the coarsest arithmetic that the problem accepts
-(TF32 products, for float32 problems, by default). The second run's distance from the first is the error that the
-problem's own arithmetic makes; a candidate may make a small multiple of it. For an element `i` of a row `r`
-
-    tolerance = 10 * sigma[r] + 4 * |accepted[i] - expected[i]| + floor[r] + few ulp of |expected[i]|
-
-where `sigma[r]` is the root mean square of the reference's error in that row (or the row's size times the median
-relative error, whichever is larger, so that a luckily exact row does not refuse everyone), and the floor is a few ulp
-of the row's rms plus `sqrt(K)` ulp for the longest sum `K`: two honest orders of summation differ by that much.
+"""How close is close enough: an answer held against its budget (`budget`), as closely as its errors allow.
 
 Beside the largest error, the root mean square of all errors must stay below twice the reference's (plus a part of the
 floor). The largest of many errors says little about the arithmetic that made them, but their rms says it almost
@@ -25,60 +14,22 @@ the native dtype disagree on that (an overflow in half precision), either is rig
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
+from kerneldojo.problems.budget import ELEMENT_FACTOR, FLOOR_IN_UNIT, Budget, chunks
 from kerneldojo.schema.figures import plain
 
-SIGMAS = 10.0
-"""Allowed multiple of the rms error of the reference; the largest of 1e8 normal errors lies at 5.7."""
-ELEMENT_FACTOR = 4.0
-"""Allowed multiple of the reference's error at the element itself: ill-conditioned elements are so for everyone."""
 RMS_LIMIT = 2.0
 """Largest root mean square of errors in units of `row_unit`; applies from `MIN_FOR_RMS` elements."""
-FLOOR_IN_UNIT = 1.0 / 6.0
-"""Part of the floor that goes into the unit: honest errors lie well within the floor, not at its edge."""
 MIN_FOR_RMS = 64
-ROW_ULP = 64.0
-"""Two honest formulas of one function differ by so much: tanh by way of a sigmoid loses what is small beside 1."""
-ELEMENT_ULP = 8.0
-HALF_ROW_ULP = 0.5
-HALF_ELEMENT_ULP = 2.0
-WITHOUT_ORACLE = 4.0
-"""Factor on the floor where the truth itself is only float32."""
-MIN_ROW = 64
-"""A row is the fewest trailing dimensions that hold so many elements."""
 ON_GPU = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """What the kernels of `problems.distances` take."""
-CHUNK = 1 << 22
-"""Elements looked at in one go, so that temporaries stay small beside the tensors."""
 
 PrecisionClass = Literal["ieee", "tf32", "below"]
-Runs = tuple[torch.Tensor, ...]
-"""The reference's outputs in the accepted precisions, one or two; the first is native."""
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How far each element of one output may be from the truth. Made by `make_budget`."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    exact: bool
-    """Whether values must be equal: integers and booleans."""
-    row_size: int
-    row_rms: torch.Tensor
-    """Root mean square of each row of the expected output, finite elements only."""
-    row_tolerance: torch.Tensor
-    """Absolute part of the tolerance, one value a row."""
-    row_unit: torch.Tensor
-    """What the rms of errors is measured in, one value a row: the reference's rms error plus a part of the floor."""
-    relative: float
-    """Part of the tolerance that is proportional to the element's own size."""
-    accepted: Runs
 
 
 @dataclass(frozen=True)
@@ -129,61 +80,6 @@ class Comparison:
         return text
 
 
-def make_budget(
-    expected: torch.Tensor, native: torch.Tensor, accepted: torch.Tensor | None = None, *, reduction_length: int = 1
-) -> Budget:
-    """Settle the tolerance of one output.
-
-    Args:
-        expected: the truth, in float64 (or the native output, where no float64 run is possible).
-        native: the reference's output as the problem is written; settles shape and dtype.
-        accepted: its output in the coarsest accepted precision (TF32 products), or None to accept only the native.
-        reduction_length: most terms that the problem sums for one element.
-
-    Raises:
-        ValueError: shapes that do not match.
-    """
-    if expected.shape != native.shape or (accepted is not None and accepted.shape != native.shape):
-        raise ValueError("the outputs of the reference differ in shape between precisions")
-    runs = (native,) if accepted is None else (native, accepted)
-    row_size = _row_size(native.shape)
-    if native.numel() == 0 or not (native.is_floating_point() or native.is_complex()):
-        empty = torch.zeros(0, device=native.device)
-        return Budget(tuple(native.shape), native.dtype, True, row_size, empty, empty, empty, 0.0, runs)
-    rms: list[torch.Tensor] = []
-    sigma: list[torch.Tensor] = []
-    for truth, *others in _chunks(row_size, expected, *runs):
-        rms.append(_row_rms(truth))
-        sigma.append(torch.stack([_row_rms(other - truth) for other in others]).amax(dim=0))
-    row_rms, row_sigma = torch.cat(rms), torch.cat(sigma)
-    tolerance, unit, relative = _tolerances(row_rms, row_sigma, native.dtype, expected.dtype, reduction_length)
-    return Budget(tuple(native.shape), native.dtype, False, row_size, row_rms, tolerance, unit, relative, runs)
-
-
-def _tolerances(
-    row_rms: torch.Tensor,
-    row_sigma: torch.Tensor,
-    dtype: torch.dtype,
-    oracle: torch.dtype,
-    reduction_length: int,
-) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Return tolerance and unit of every row, and the part of the tolerance that goes with the element."""
-    # Nothing is fetched: on a device that others share, each fetch is a wait of its own.
-    typical = torch.where(row_rms > 0, row_sigma / row_rms, torch.nan).nanmedian().nan_to_num(0.0)
-    sigma = torch.maximum(row_sigma, typical * row_rms)
-    whole = row_rms.square().mean().sqrt()
-    information = torch.finfo(dtype)
-    half = information.bits == 16
-    eps = information.eps
-    # Sums of half-precision values are kept in float32 by any sensible kernel.
-    eps_of_sums = torch.finfo(torch.float32).eps if half else eps
-    row_ulp, element_ulp = (HALF_ROW_ULP, HALF_ELEMENT_ULP) if half else (ROW_ULP, ELEMENT_ULP)
-    factor = 1.0 if oracle == torch.float64 else WITHOUT_ORACLE
-    floor = row_rms * (row_ulp * eps + 2.0 * math.sqrt(reduction_length) * eps_of_sums) + whole * eps_of_sums
-    floor = factor * floor + information.tiny
-    return SIGMAS * sigma + floor, sigma + FLOOR_IN_UNIT * floor, factor * element_ulp * eps
-
-
 def compare(expected: torch.Tensor, got: torch.Tensor, budget: Budget) -> Comparison:
     """Compare one output with the truth.
 
@@ -228,7 +124,7 @@ def _pass_in_one(expected: torch.Tensor, got: torch.Tensor, budget: Budget) -> C
     )
     rms = math.sqrt(seen.squares / seen.num_finite) if seen.num_finite else 0.0
     overall = rms / RMS_LIMIT if seen.num_finite >= MIN_FOR_RMS else 0.0
-    if not seen.is_well or overall > 1:
+    if not (seen.is_well and overall <= 1):  # Whatever is no number is not well either.
         return None
     off_by = seen.difference / seen.row_rms if seen.row_rms else 0.0
     return Comparison(True, "", max(seen.ratio, overall), rms, _unravel(seen.at, got.shape), off_by)
@@ -249,7 +145,7 @@ def _compare_closely(expected: torch.Tensor, got: torch.Tensor, budget: Budget) 
     squares, num_finite, num_wrong, num_broken = 0.0, 0, 0, 0
     worst, worst_at, worst_difference, broken_at = -1.0, 0, 0.0, -1
     marks: list[torch.Tensor] = []
-    for truth, answer, *runs in _chunks(budget.row_size, expected, got, *budget.accepted):
+    for truth, answer, *runs in chunks(budget.row_size, expected, got, *budget.accepted):
         tolerance = budget.row_tolerance[row : row + len(truth), None]
         unit = (
             budget.row_unit[row : row + len(truth), None]
@@ -333,33 +229,6 @@ def classify(
     if all_pass(native_budgets):
         return "ieee"
     return "tf32" if all_pass(accepted_budgets) else "below"
-
-
-def _chunks(row_size: int, *tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:
-    """Walk the tensors together, some rows at a time, in float64 and as a matrix of rows."""
-    flat = [(torch.view_as_real(t) if t.is_complex() else t).reshape(-1) for t in tensors]
-    width = row_size * (2 if tensors[0].is_complex() else 1)
-    rows = flat[0].numel() // width if width else 0
-    step = max(1, CHUNK // max(1, width))
-    for start in range(0, rows, step):
-        stop = min(rows, start + step)
-        yield [t[start * width : stop * width].view(stop - start, width).double() for t in flat]
-
-
-def _row_size(shape: torch.Size) -> int:
-    size = 1
-    for length in reversed(shape):
-        size *= length
-        if size >= MIN_ROW:
-            break
-    return size
-
-
-def _row_rms(rows: torch.Tensor) -> torch.Tensor:
-    """Root mean square of every row over its finite elements; 0 for a row without any."""
-    finite = rows.isfinite()
-    values = torch.where(finite, rows, 0.0)
-    return (values.square().sum(dim=1) / finite.sum(dim=1).clamp(min=1)).sqrt()
 
 
 def _box(wrong: torch.Tensor) -> tuple[tuple[int, int], ...]:

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from kerneldojo.problems.tolerance import Budget, compare
+from kerneldojo.problems.budget import Budget
+from kerneldojo.problems.tolerance import compare
 
 NEARLY = 0.01
 """An answer within so small a part of the truth's rms counts as accepted, whatever the tolerance says: the output
