@@ -136,6 +136,7 @@ def hosted(server: Server, **options: Any) -> Iterator[Hosted]:
     """A contestant with an arena of its own."""
     with tempfile.TemporaryDirectory() as scratch:
         sizes = {"exchange_bytes": 1 << 30, "heap_bytes": 12 << 30, **options}
+        Path(scratch, "tmp").mkdir()  # The sandbox would.
         contestant = Hosted(server, CudaArena.create(**sizes), Path(scratch))
         try:
             yield contestant

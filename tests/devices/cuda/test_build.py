@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from kerneldojo.devices.cuda import toolchain
-from kerneldojo.devices.cuda.build import Builder, ExtensionError, UnsupportedOnDevice, _error
+from kerneldojo.devices.cuda.build import Builder, ExtensionError, UnsupportedOnDevice
+from kerneldojo.devices.cuda.compiler import _error
 from kerneldojo.devices.cuda.toolchain import without_architectures
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
@@ -98,6 +101,43 @@ def test_what_slim_headers_lack_is_compiled_against_torchs_own_then_loaded_and_r
     assert module.half(3.0) == 1.5
     assert module.half.__doc__.strip().endswith('Says "half".')
     assert [library.name for library in builder.libraries] == ["whole.so"]
+
+
+def test_usual_sources_need_no_more_than_slim_headers(tmp_path: Path) -> None:
+    source = tmp_path / "usual.cpp"
+    source.write_text("""
+        #include <torch/extension.h>
+        #include <ATen/DeviceGuard.h>
+        torch::Tensor f(torch::Tensor x, std::optional<torch::Tensor> y) {
+          if (at::device_of(x) != at::device_of(y)) return at::cat({x, torch::full({2}, 1.5, x.options())});
+          AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.scalar_type(), "f", [&] { x.data_ptr<scalar_t>()[0] = 0; });
+          return torch::empty_like(x);
+        }
+        PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }
+    """)
+    tools = toolchain.find((9, 0))
+    includes = [f"-I{toolchain.SLIM_HEADERS}", *tools.include_flags()]
+    command = tools.cxx_command("usual", source, tmp_path / "usual.o", [*includes, "-fsyntax-only"])
+    assert subprocess.run(command, check=False, capture_output=True, text=True).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("torch::Tensor f(torch::Tensor x) { return x; }", []),
+        ('PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }', ["-DDOJO_BINDS"]),
+        ("void f(py::object x) {}", ["-DDOJO_BINDS"]),
+        ("#include <pybind11/stl.h>", ["-DDOJO_BINDS"]),
+        ("PyObject* f() { return torch::stack({}); }", ["-DDOJO_BINDS", "-DDOJO_LISTS"]),
+        ("void f(at::TensorList x);", ["-DDOJO_LISTS"]),
+        ("float happy::f(float category) { return category; }", []),
+    ],
+)
+def test_slim_headers_grow_by_what_a_source_says(tmp_path: Path, source: str, wanted: list[str]) -> None:
+    (tmp_path / "x.cu").write_text(source)
+    tools = replace(toolchain.find((9, 0)), nvcc="nvcc")
+    flags = tools.nvcc_command("x", tmp_path / "x.cu", tmp_path / "x.o", [])
+    assert [flag for flag in flags if flag.startswith("-DDOJO")] == wanted
 
 
 def test_a_missing_toolkit_header_is_no_mistake_of_the_candidates(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@
 - `window`, `calls`: the judge's stopwatch and, inside the contestant, the loop that it times; `statistics` turns
   windows into a time per call.
 - `profiler`: device time of each kernel, own ones told by identity; `cubin`, `silence`: kernels that do nothing.
-- `toolchain`, `build`: C++/CUDA extensions. `clock`: the device's state, through NVML.
+- `toolchain`, `flags`, `compiler`, `build`: C++/CUDA extensions. `clock`: the device's state, through NVML.
 - `platform`, `warm`: all of it as the contestant and its fork server use it.
 
 Nothing here is imported on a machine without CUDA, except to build an extension.

@@ -1,15 +1,14 @@
 """Building a candidate's C++/CUDA extension: `load_inline` as candidates know it, with our compilers' hands on it.
 
-A `Builder` takes the place of `torch.utils.cpp_extension.load_inline` (and `load`) in a contestant. It compiles the
-same sources with the same meaning, but
+A `Builder` takes the place of `torch.utils.cpp_extension.load_inline` (and `load`) in a contestant. It builds the same
+sources with the same meaning (`compiler`), but
 
 - for one architecture and with uncompressed machine code, so that the candidate's own kernels are known by name and
   can be silenced (`cubin.py`);
-- against slim headers first: torch's umbrella headers are what an extension's build time goes to (16 s of nvcc and
-  12 s of g++ become 8 s and 4 s). What does not compile that way is compiled against torch's own headers, and only
-  their verdict counts;
 - without a GPU too: there the sources are compiled, so that a compile error is real, and an honest candidate is told
-  that it needs a CUDA device.
+  that it needs a CUDA device;
+- somewhere else where it can: a workshop builds once for the contestant and its silent twin. What it does not take
+  (options that are not plain, files of the candidate's own) is built here.
 
 What the build yields is as untrusted as its source; it is loaded where the source was, in the contestant.
 """
@@ -19,10 +18,8 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib.util
-import re
-import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,33 +27,20 @@ from typing import Any
 import torch
 
 from kerneldojo.devices.cuda import cubin
-from kerneldojo.devices.cuda.toolchain import SLIM_HEADERS, Toolchain
+from kerneldojo.devices.cuda.compiler import Compiler, ExtensionError, Order, Unit, UnsupportedOnDevice, is_name
+from kerneldojo.devices.cuda.flags import Flags, texts
+from kerneldojo.devices.cuda.toolchain import Toolchain
 
-MAX_LOG = 2000
-"""Longest excerpt of a compiler's output that is passed on."""
+__all__ = ["Builder", "ExtensionError", "UnsupportedOnDevice", "Workshop"]
 
-_TOOLKIT_HEADER = re.compile(r"fatal error: (?:cu[a-z_0-9]*|nccl|cudnn\w*|c10/cuda/[\w/]+|ATen/cuda/[\w/]+)\.h(?:pp)?:")
-_USEFUL = re.compile(r"error|undefined reference|multiple definition|ptxas fatal|cannot find -l", re.IGNORECASE)
+Workshop = Callable[[Order], "bytes | None"]
+"""Somebody who builds an order: the library, or None if it is not built there. Raises what `Compiler.build` does."""
 
-
-class ExtensionError(RuntimeError):
-    """The candidate's extension does not compile or link; the message is the compilers' own, shortened."""
-
-
-class UnsupportedOnDevice(RuntimeError):
-    """The extension compiles, but this machine cannot load it (or cannot even compile it): no verdict on it here."""
-
-
-@dataclass(frozen=True)
-class Unit:
-    """One source file of an extension."""
-
-    path: Path
-    is_cuda: bool
-
-    def object_path(self, folder: Path) -> Path:
-        """Where its object goes."""
-        return folder / f"{self.path.name}.o"
+_MATTERS = (
+    *("PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH", "GCC_EXEC_PREFIX"),
+    *("COMPILER_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "LD_PRELOAD"),
+)
+"""Variables that compilers heed: what a candidate sets there holds for its own process only."""
 
 
 class Builder:
@@ -66,14 +50,19 @@ class Builder:
         toolchain: the machine's compilers.
         folder: writable, the contestant's own.
         silent: whether the candidate's kernels are turned into no-ops before a library is loaded.
+        workshop: who builds what can be built elsewhere; None to build everything here.
     """
 
-    def __init__(self, toolchain: Toolchain, folder: Path, *, silent: bool = False) -> None:
+    def __init__(
+        self, toolchain: Toolchain, folder: Path, *, silent: bool = False, workshop: Workshop | None = None
+    ) -> None:
         self.libraries: list[Path] = []
         """What was built and loaded: the code objects that are the candidate's own."""
-        self._toolchain = toolchain
+        self._compiler = Compiler(toolchain)
         self._folder = folder
         self._silent = silent
+        self._workshop = workshop
+        self._surroundings = _surroundings()
 
     def install(self) -> None:
         """Take the place of torch's functions in this process. Call it before candidate code is imported."""
@@ -106,128 +95,68 @@ class Builder:
         if positional:
             # torch's third positional parameter after the sources differs between versions.
             functions = next((value for value in positional if value), functions)
-        cpp = ['#line 1 "cpp_sources"', *_texts(cpp_sources)]
-        cuda = _texts(cuda_sources)
+        cpp = ['#line 1 "cpp_sources"', *texts(cpp_sources)]
+        cuda = texts(cuda_sources)
         if not no_implicit_headers:
             cpp.insert(0, "#include <torch/extension.h>")
         if functions is not None:
             cpp += _bindings(functions, handled=with_pytorch_error_handling)
-        texts = {"main.cpp": "\n".join(cpp) + "\n"}
+        files = {"main.cpp": "\n".join(cpp) + "\n"}
         if cuda:
             headers = [] if no_implicit_headers else ["torch/types.h", "cuda.h", "cuda_runtime.h"]
             lines = [*(f"#include <{header}>" for header in headers), '#line 1 "cuda_sources"', *cuda]
-            texts["cuda.cu"] = "\n".join(lines) + "\n"
-        folder = self._new_folder(name, options.get("build_directory"), repr((texts, sorted(options.items(), key=str))))
-        units: list[Unit] = []
-        for file, text in texts.items():
-            (folder / file).write_text(text, encoding="utf-8", errors="surrogatepass")
-            units.append(Unit(folder / file, is_cuda=file.endswith(".cu")))
-        return self._build(name, units, folder, options)
+            files["cuda.cu"] = "\n".join(lines) + "\n"
+        order = Order(name, files, Flags.of(options))
+        folder = self._new_folder(name, order.digest)
+        return self._loaded(name, folder, lambda: self._ordered(order, folder), options)
 
     def load(self, name: str, sources: str | Sequence[str], *_: Any, **options: Any) -> ModuleType | None:
         """Compile and import source files, with the arguments of `torch.utils.cpp_extension.load`."""
-        paths = [Path(path) for path in _texts(sources)]
+        paths = [Path(path) for path in texts(sources)]
         contents = [path.read_bytes().hex() if path.is_file() else "" for path in paths]
-        folder = self._new_folder(name, options.get("build_directory"), repr((sources, contents, options)))
+        digest = hashlib.sha256(repr((sources, contents, options)).encode("utf-8", "surrogatepass")).hexdigest()
+        folder = self._new_folder(name, digest)
         units = [Unit(path, is_cuda=path.suffix in (".cu", ".cuh")) for path in paths]
-        return self._build(name, units, folder, options)
+        flags = Flags.of(options)
+        return self._loaded(name, folder, lambda: self._compiler.build(name, units, flags, folder), options)
 
     def kernel_handles(self) -> set[int]:
         """The driver's handles of all kernels that loaded extensions registered. Needs a CUDA context."""
         return {handle for library in self.libraries for handle in _registered(library)}
 
-    def _new_folder(self, name: str, _: Any, content: str) -> Path:
+    def _new_folder(self, name: str, digest: str) -> Path:
         """A folder of its own for each content. A `build_directory` of the candidate's choice is not used."""
-        if not name.isidentifier() or len(name) > 100:
+        if not is_name(name):
             raise ExtensionError("the extension's name is not an identifier")
-        digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        folder = self._folder / f"{name}-{digest}"
+        folder = self._folder / f"{name}-{digest[:16]}"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def _build(self, name: str, units: list[Unit], folder: Path, options: Mapping[str, Any]) -> ModuleType | None:
+    def _loaded(
+        self, name: str, folder: Path, build: Callable[[], Path], options: Mapping[str, Any]
+    ) -> ModuleType | None:
         library = folder / f"{name}.so"
-        has_cuda = any(unit.is_cuda for unit in units)
         if not library.exists():
-            self._check_possible(has_cuda)
-            self._compile(name, units, folder, options)
-            if has_cuda and not self._toolchain.can_link:
-                raise UnsupportedOnDevice("the CUDA extension compiles; running it needs a CUDA device")
-            objects = [unit.object_path(folder) for unit in units]
-            if has_cuda:
-                self._run({"registry": self._toolchain.registry_command(folder / "registry.o")}, folder)
-                objects.append(folder / "registry.o")
-            extra = _texts(options.get("extra_ldflags"))
-            cuda = has_cuda or bool(options.get("with_cuda"))
-            self._run({"link": self._toolchain.link_command(objects, library, cuda=cuda, extra=extra)}, folder)
+            built = build()
             if self._silent:
-                cubin.silence_library(library)
+                cubin.silence_library(built)
+            built.replace(library)
         self.libraries.append(library)
         return _imported(name, library, is_python_module=options.get("is_python_module", True))
 
-    def _check_possible(self, has_cuda: bool) -> None:
-        if has_cuda and (self._toolchain.nvcc is None or self._toolchain.cuda_home is None):
-            raise UnsupportedOnDevice("building a CUDA extension needs nvcc, which is not on this machine")
-
-    def _compile(self, name: str, units: list[Unit], folder: Path, options: Mapping[str, Any]) -> None:
-        """Compile all units at once, against slim headers first; those that fail again, against torch's."""
-        failed = set(self._attempt(name, units, folder, options, slim=True))
-        remaining = [unit for unit in units if unit.path.name in failed]
-        if remaining:
-            logs = self._attempt(name, remaining, folder, options, slim=False)
-            if logs:
-                raise _error("\n".join(logs.values()), folder)
-
-    def _attempt(
-        self, name: str, units: list[Unit], folder: Path, options: Mapping[str, Any], *, slim: bool
-    ) -> dict[str, str]:
-        """Compile `units` in parallel; the logs of those that failed, by file name."""
-        commands: dict[str, list[str]] = {}
-        for unit in units:
-            includes = self._toolchain.include_flags(_texts(options.get("extra_include_paths")))
-            includes = [f"-I{SLIM_HEADERS}", *includes] if slim else includes
-            if unit.is_cuda:
-                extra, command = _texts(options.get("extra_cuda_cflags")), self._toolchain.nvcc_command
-            else:
-                extra, command = _texts(options.get("extra_cflags")), self._toolchain.cxx_command
-            commands[unit.path.name] = command(name, unit.path, unit.object_path(folder), [*includes, *extra])
-        return _run_all(commands, folder)
-
-    def _run(self, commands: dict[str, list[str]], folder: Path) -> None:
-        logs = _run_all(commands, folder)
-        if logs:
-            raise _error("\n".join(logs.values()), folder)
+    def _ordered(self, order: Order, folder: Path) -> Path:
+        """Have it built in the workshop, else build it here."""
+        library = None
+        if self._workshop is not None and order.is_plain and self._surroundings == _surroundings():
+            library = self._workshop(order)
+        if library is None:
+            return order.build(self._compiler, folder)
+        (folder / "linked.so").write_bytes(library)
+        return folder / "linked.so"
 
 
-def _run_all(commands: dict[str, list[str]], folder: Path) -> dict[str, str]:
-    """Run commands at once; what the failed ones printed."""
-    running: dict[str, tuple[subprocess.Popen[bytes], Path]] = {}
-    for key, command in commands.items():
-        log = folder / f"{key}.log"
-        with log.open("wb") as stream:
-            process = subprocess.Popen(
-                command, stdout=stream, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=folder
-            )
-        running[key] = (process, log)
-    codes = {key: process.wait() for key, (process, _) in running.items()}
-    return {key: running[key][1].read_text("utf-8", "replace")[: 1 << 20] for key, code in codes.items() if code}
-
-
-def _error(log: str, folder: Path) -> Exception:
-    """What a failed build means: usually the candidate's mistake, but not where the toolkit itself has holes."""
-    if _TOOLKIT_HEADER.search(log) and not torch.version.cuda:
-        return UnsupportedOnDevice(
-            "the CUDA extension needs toolkit headers that this machine lacks: use a CUDA device"
-        )
-    lines = [line for line in log.replace(f"{folder}/", "").splitlines() if line.strip()]
-    useful = [line for line in lines if _USEFUL.search(line)] or lines
-    return ExtensionError(_shortened("\n".join(useful)))
-
-
-def _shortened(text: str) -> str:
-    """The first errors are what helps; paths of this machine are not the candidate's business."""
-    text = re.sub(r"(?:/[\w.+-]+)+/(?=[\w.+-]+)", "", text)
-    return text if len(text) <= MAX_LOG else text[:MAX_LOG] + "..."
+def _surroundings() -> dict[str, str | None]:
+    return {name: os.environ.get(name) for name in _MATTERS}
 
 
 def _registered(library: Path) -> set[int]:
@@ -275,9 +204,3 @@ def _bindings(functions: str | Sequence[str] | Mapping[str, str], *, handled: bo
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
-
-
-def _texts(value: Any) -> list[str]:
-    if value is None:
-        return []
-    return [str(value)] if isinstance(value, str | Path) else [str(item) for item in value]

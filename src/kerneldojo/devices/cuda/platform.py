@@ -15,7 +15,7 @@ from torch import nn
 
 from kerneldojo.devices.cuda import arena as arenas
 from kerneldojo.devices.cuda import profiler, toolchain, warm
-from kerneldojo.devices.cuda.build import Builder
+from kerneldojo.devices.cuda.build import Builder, Workshop
 from kerneldojo.devices.cuda.calls import CallLoop
 from kerneldojo.devices.cuda.page import Page
 from kerneldojo.devices.cuda.silence import OwnKernels
@@ -43,9 +43,16 @@ class CudaPlatform:
         arena_fds: page, exchange, heap and, for timing, inputs, as `CudaArena.fds` lists them.
         device: `cuda:N`. Where CUDA_VISIBLE_DEVICES is set, the one visible device is meant.
         decode: the contestant's way to read described arguments: `contestant.tree.decode`.
+        workshop: see `Builder`.
     """
 
-    def __init__(self, arena_fds: list[int], device: str, decode: Callable[[Any, Any], Any]) -> None:
+    def __init__(
+        self,
+        arena_fds: list[int],
+        device: str,
+        decode: Callable[[Any, Any], Any],
+        workshop: Workshop | None = None,
+    ) -> None:
         self._decode = decode
         self._index = 0 if os.environ.get("CUDA_VISIBLE_DEVICES") else int(device.partition(":")[2] or 0)
         self.device = torch.device("cuda", self._index)
@@ -57,7 +64,8 @@ class CudaPlatform:
         self.own = OwnKernels(silent=self._page.silent)
         self.own.install()
         folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR", Path.cwd() / "extensions"))
-        self.builder = Builder(toolchain.find(warm.capability()), folder, silent=self._page.silent)
+        tools = toolchain.find(warm.capability())
+        self.builder = Builder(tools, folder, silent=self._page.silent, workshop=workshop)
         self.builder.install()
         self._profiler: profiler.Profiler | None = None
         self._loop: CallLoop | None = None

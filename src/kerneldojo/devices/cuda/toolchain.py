@@ -28,6 +28,13 @@ _NVCC_FLAGS = (
 )
 """What torch itself passes to nvcc for every extension."""
 
+_BINDS = "-DDOJO_BINDS"
+_SAID = {
+    _BINDS: re.compile(r"\bpy::|pybind|PYBIND|\bPy[A-Z_]|THP[A-Z]"),
+    "-DDOJO_LISTS": re.compile(r"\b(?:cat|stack|concat|I?TensorList\w*)\b"),
+}
+"""What a source says that wants more of the slim headers: it binds something to Python, or takes lists of tensors."""
+
 _OURS_TO_CHOOSE = re.compile(
     r"-gencode|--generate-code|-arch|--gpu-architecture|-code|--gpu-code|-cudart|--cudart|-compress-mode|--compress-mode"
     r"|-ccbin|--compiler-bindir"
@@ -62,8 +69,11 @@ class Toolchain:
         return [*flags, *(part for folder in folders for part in ("-isystem", str(folder)))]
 
     def cxx_command(self, module: str, source: Path, target: Path, extra: Iterable[str]) -> list[str]:
-        """Compile a C++ source to an object."""
-        return [self.cxx, *_common(module), "-O2", *extra, "-c", str(source), "-o", str(target)]
+        """Compile a C++ source to an object; optimised, like torch's own, only if `extra` says so."""
+        wants = [
+            flag for flag in _wants(source) if flag != _BINDS
+        ]  # Always there, or what is precompiled does not fit.
+        return [self.cxx, *_common(module), *wants, *extra, "-c", str(source), "-o", str(target)]
 
     def nvcc_command(self, module: str, source: Path, target: Path, extra: Iterable[str]) -> list[str]:
         """Compile a CUDA source to an object with uncompressed machine code for one architecture and no PTX."""
@@ -71,7 +81,22 @@ class Toolchain:
         code = f"arch=compute_{self.architecture},code=sm_{self.architecture}"
         flags = [*_NVCC_FLAGS, "-gencode", code, "--no-compress", "-cudart", "shared", "--compiler-options", "-fPIC"]
         common = [flag for flag in _common(module) if flag != "-fPIC"]
-        return [self.nvcc, *common, *flags, *without_architectures(extra), "-c", str(source), "-o", str(target)]
+        return [
+            self.nvcc,
+            *common,
+            *_wants(source),
+            *flags,
+            *without_architectures(extra),
+            "-c",
+            str(source),
+            "-o",
+            str(target),
+        ]
+
+    def header_command(self, header: Path, target: Path, extra: Iterable[str]) -> list[str]:
+        """Precompile a C++ header for extensions of any name."""
+        common = [flag for flag in _common("") if not flag.startswith("-DTORCH_EXTENSION_NAME")]
+        return [self.cxx, *common, *extra, "-x", "c++-header", str(header), "-o", str(target)]
 
     def registry_command(self, target: Path) -> list[str]:
         """Compile the table of registered kernels."""
@@ -122,6 +147,12 @@ def without_architectures(flags: Iterable[str]) -> list[str]:
 def _common(module: str) -> list[str]:
     defines = [f"-DTORCH_EXTENSION_NAME={module}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
     return [*defines, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}", _standard(), "-fPIC", "-w"]
+
+
+def _wants(source: Path) -> list[str]:
+    """What tells the slim headers how much of torch a source needs."""
+    text = source.read_text("utf-8", "replace") if source.is_file() else ""  # The compiler says what is missing.
+    return [flag for flag, words in _SAID.items() if words.search(text)]
 
 
 @cache

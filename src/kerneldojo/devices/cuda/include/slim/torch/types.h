@@ -7,7 +7,6 @@
 #include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
@@ -19,6 +18,11 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#ifdef DOJO_LISTS  // The source mentions them; they take as long as all else here.
+#include <ATen/core/IListRef.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
+#endif
 
 #include <optional>
 #include <tuple>

@@ -1,0 +1,208 @@
+"""From the sources of an extension to its library: compilers run, nothing of the candidate's does.
+
+The same here whether a process builds for itself or a workshop does for others (`contestant.workshop`). Sources are
+compiled for one architecture and with uncompressed machine code (`toolchain`), and against slim headers first: torch's
+umbrella headers are what an extension's build time goes to (on one machine 88 s of nvcc and 28 s of g++ become 11 and
+7, or with what g++ has `precompiled` 3). What does not compile that way is compiled against torch's own headers, and
+only their verdict counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kerneldojo.devices.cuda.flags import Flags
+from kerneldojo.devices.cuda.toolchain import SLIM_HEADERS, Toolchain
+
+MAX_LOG = 2000
+"""Longest excerpt of a compiler's output that is passed on."""
+TEXTS = ("main.cpp", "cuda.cu")
+"""Files that an order may consist of."""
+
+_NO_PLUGIN = ("-fno-lto", "-fno-use-linker-plugin")
+_TOOLKIT_HEADER = re.compile(r"fatal error: (?:cu[a-z_0-9]*|nccl|cudnn\w*|c10/cuda/[\w/]+|ATen/cuda/[\w/]+)\.h(?:pp)?:")
+_USEFUL = re.compile(r"error|undefined reference|multiple definition|ptxas fatal|cannot find -l", re.IGNORECASE)
+_HERE_ONLY = re.compile(
+    r"No such file|cannot find|No space left|Cannot allocate|out of memory|memory exhausted|Permission denied"
+    r"|Resource temporarily|signal",
+    re.IGNORECASE,
+)
+
+
+class ExtensionError(RuntimeError):
+    """The candidate's extension does not compile or link; the message is the compilers' own, shortened."""
+
+    is_here_only = False
+    """Whether it may well compile elsewhere: a file was missing, or a compiler was killed."""
+
+
+class UnsupportedOnDevice(RuntimeError):
+    """The extension compiles, but this machine cannot load it (or cannot even compile it): no verdict on it here."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One source file of an extension."""
+
+    path: Path
+    is_cuda: bool
+
+    def object_path(self, folder: Path) -> Path:
+        """Where its object goes."""
+        return folder / f"{self.path.name}.o"
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """The compilers of this machine at work."""
+
+    toolchain: Toolchain
+    headers: Path | None = None
+    """A folder of precompiled headers (`precompiled`), or one where some will be."""
+
+    def build(self, name: str, units: list[Unit], flags: Flags, folder: Path) -> Path:
+        """Compile and link; the library is in `folder`, where all that is made goes.
+
+        Raises:
+            ExtensionError: it does not compile or link.
+            UnsupportedOnDevice: it cannot be built here, or it compiles but cannot be linked without a GPU.
+        """
+        has_cuda = any(unit.is_cuda for unit in units)
+        if has_cuda and (self.toolchain.nvcc is None or self.toolchain.cuda_home is None):
+            raise UnsupportedOnDevice("building a CUDA extension needs nvcc, which is not on this machine")
+        self._compile(name, units, flags, folder)
+        if has_cuda and not self.toolchain.can_link:
+            raise UnsupportedOnDevice("the CUDA extension compiles; running it needs a CUDA device")
+        objects = [unit.object_path(folder) for unit in units]
+        if has_cuda:
+            _run({"registry": self.toolchain.registry_command(folder / "registry.o")}, folder)
+            objects.append(folder / "registry.o")
+        library = folder / "linked.so"
+        cuda = has_cuda or flags.with_cuda
+        # An object can carry options for link-time optimisation: where nobody asked for that, nobody reads them.
+        extra = [*_NO_PLUGIN, *flags.link] if flags.are_plain else flags.link
+        _run({"link": self.toolchain.link_command(objects, library, cuda=cuda, extra=extra)}, folder)
+        return library
+
+    def _compile(self, name: str, units: list[Unit], flags: Flags, folder: Path) -> None:
+        """Compile all units at once, against slim headers first; those that fail again, against torch's."""
+        failed = self._attempt(name, units, flags, folder, slim=True)
+        remaining = [unit for unit in units if unit.path.name in failed]
+        if remaining:
+            logs = self._attempt(name, remaining, flags, folder, slim=False)
+            if logs:
+                raise _error("\n".join(logs.values()), folder)
+
+    def _attempt(self, name: str, units: list[Unit], flags: Flags, folder: Path, *, slim: bool) -> dict[str, str]:
+        """Compile `units` in parallel; the logs of those that failed, by file name."""
+        commands: dict[str, list[str]] = {}
+        includes = self.toolchain.include_flags(flags.includes)
+        includes = [f"-I{SLIM_HEADERS}", *includes] if slim else includes
+        precompiled = [f"-I{self.headers}"] if slim and self.headers is not None else []
+        for unit in units:
+            flagged = [*includes, *flags.cuda] if unit.is_cuda else [*precompiled, *includes, *flags.cxx]
+            command = self.toolchain.nvcc_command if unit.is_cuda else self.toolchain.cxx_command
+            commands[unit.path.name] = command(name, unit.path, unit.object_path(folder), flagged)
+        return _run_all(commands, folder)
+
+
+@dataclass(frozen=True)
+class Order:
+    """An extension that consists of texts: everything that its library follows from on one machine."""
+
+    name: str
+    texts: Mapping[str, str]
+    """Contents by file: some of `TEXTS`."""
+    flags: Flags
+
+    @property
+    def digest(self) -> str:
+        """The same for equal orders only."""
+        return hashlib.sha256(json.dumps(self.as_json(), sort_keys=True).encode()).hexdigest()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether to build it is to compile these texts and nothing else, wherever that is done."""
+        return self.flags.are_plain and self.name.isascii()
+
+    def build(self, compiler: Compiler, folder: Path) -> Path:
+        """Its library, built in `folder`; raises what `Compiler.build` does."""
+        units: list[Unit] = []
+        for file, text in self.texts.items():
+            (folder / file).write_text(text, encoding="utf-8", errors="surrogatepass")
+            units.append(Unit(folder / file, is_cuda=file.endswith(".cu")))
+        return compiler.build(self.name, units, self.flags, folder)
+
+    def as_json(self) -> dict[str, Any]:
+        """As JSON; see `read`."""
+        return {"name": self.name, "texts": dict(self.texts), "flags": self.flags.as_json()}
+
+    @classmethod
+    def read(cls, message: Mapping[str, Any]) -> Order:
+        """What `as_json` wrote, from somebody who is not trusted.
+
+        Raises:
+            ValueError: it is anything else.
+        """
+        name, texts = message.get("name"), message.get("texts")
+        if not isinstance(name, str) or not is_name(name):
+            raise ValueError("malformed name")
+        if not isinstance(texts, dict) or not texts or not texts.keys() <= set(TEXTS):
+            raise ValueError("malformed texts")
+        if not all(isinstance(text, str) for text in texts.values()):
+            raise ValueError("malformed texts")
+        return cls(name, texts, Flags.read(message.get("flags")))
+
+
+def is_name(name: str) -> bool:
+    """Whether an extension may be called so."""
+    return name.isidentifier() and len(name) <= 100
+
+
+def _run(commands: dict[str, list[str]], folder: Path) -> None:
+    logs = _run_all(commands, folder)
+    if logs:
+        raise _error("\n".join(logs.values()), folder)
+
+
+def _run_all(commands: dict[str, list[str]], folder: Path) -> dict[str, str]:
+    """Run commands at once; what the failed ones printed."""
+    running: dict[str, tuple[subprocess.Popen[bytes], Path]] = {}
+    for key, command in commands.items():
+        log = folder / f"{key}.log"
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                command, stdout=stream, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=folder
+            )
+        running[key] = (process, log)
+    codes = {key: process.wait() for key, (process, _) in running.items()}
+    logs = {key: log.read_text("utf-8", "replace")[: 1 << 20] for key, (_, log) in running.items() if codes[key]}
+    return {key: log if codes[key] > 0 else f"{log}\nerror: ended by signal {-codes[key]}" for key, log in logs.items()}
+
+
+def _error(log: str, folder: Path) -> Exception:
+    """What a failed build means: usually the candidate's mistake, but not where the toolkit itself has holes."""
+    if _TOOLKIT_HEADER.search(log) and not torch.version.cuda:
+        return UnsupportedOnDevice(
+            "the CUDA extension needs toolkit headers that this machine lacks: use a CUDA device"
+        )
+    lines = [line for line in log.replace(f"{folder}/", "").splitlines() if line.strip()]
+    useful = [line for line in lines if _USEFUL.search(line)] or lines
+    error = ExtensionError(_shortened("\n".join(useful)))
+    error.is_here_only = any(_HERE_ONLY.search(line) for line in useful)
+    return error
+
+
+def _shortened(text: str) -> str:
+    """The first errors are what helps; paths of this machine are not the candidate's business."""
+    text = re.sub(r"(?:/[\w.+-]+)+/(?=[\w.+-]+)", "", text)
+    return text if len(text) <= MAX_LOG else text[:MAX_LOG] + "..."
