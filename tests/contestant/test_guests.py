@@ -7,9 +7,8 @@ import mmap
 import os
 import select
 import signal
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,14 +30,6 @@ def _becomes_true(what: Callable[[], bool]) -> bool:
 
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-@pytest.fixture
-def scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        Path(folder).chmod(0o755)
-        (Path(folder) / "scratch").mkdir()
-        yield Path(folder) / "scratch"
 
 
 @pytest.mark.parametrize("room", [pytest.param(HOST, id="guest"), pytest.param(FORKED, id="forked")])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from sandboxed import HOST, start
 
-from kerneldojo.contestant.sandbox import Policy, begin, probe, processes, sweep_groups
-from kerneldojo.contestant.sandbox.cgroups import Group
+from kerneldojo.contestant.sandbox import Policy, begin, cgroups, leftovers, probe, processes, sweep_groups
+from kerneldojo.contestant.sandbox.cgroups import Group, HostGroups, host_groups
 from kerneldojo.contestant.sandbox.leftovers import group_name, left_groups
 from kerneldojo.contestant.scratch import PREFIX, Scratch
 
@@ -45,10 +47,30 @@ def test_an_empty_group_that_was_left_is_made_anew_and_one_in_use_is_not() -> No
 
 
 def _folders(name: str) -> set[str]:
-    return {str(folder) for folder in Path("/sys/fs/cgroup").rglob(f"{name}*")}
+    """Groups of that name anywhere; others' groups come and go while we look, which `os.walk` does not mind."""
+    folders = (folder for _, folders, _ in os.walk("/sys/fs/cgroup") for folder in folders)
+    return {folder for folder in folders if folder.startswith(name)}
+
+
+@pytest.fixture
+def groups_apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Groups below one of our own, where no fork server that another test begins sweeps before we have looked."""
+    host = host_groups()
+    places = {kind: place and place / f"apart-{os.getpid()}" for kind, place in vars(host).items()}
+    made = {place for place in places.values() if place is not None}
+    for place in made:
+        with contextlib.suppress(OSError):  # A hierarchy that we may not write, and that the probe does not offer.
+            place.mkdir()
+    for module in (cgroups, leftovers):
+        monkeypatch.setattr(module, "host_groups", lambda: HostGroups(**places))
+    yield
+    for place in made:
+        if place.exists():
+            place.rmdir()
 
 
 @pytest.mark.skipif(not (HOST.cgroup_v2 or HOST.cgroup_v1), reason="no control groups here")
+@pytest.mark.usefixtures("groups_apart")
 def test_what_a_judge_killed_with_its_keeper_left_is_swept_and_what_lives_is_not(tmp_path: Path) -> None:
     (tmp_path / "dead").mkdir()
     (tmp_path / "living").mkdir()
@@ -67,13 +89,14 @@ def test_what_a_judge_killed_with_its_keeper_left_is_swept_and_what_lives_is_not
     while processes.is_alive(keeper):
         time.sleep(0.001)
     assert (left := _folders(f"dojo-{keeper}-")), "nobody is left to remove it"
-    assert {Path(folder).name for folder in left} <= set(sweep_groups())
+    assert left <= set(sweep_groups())
     assert not _folders(f"dojo-{keeper}-") and not processes.is_alive(contestant)
     assert living.pid and processes.is_alive(living.pid) and _folders(f"dojo-{living.keeper}-")
     living.kill()
 
 
 @pytest.mark.skipif(not (HOST.cgroup_v2 or HOST.cgroup_v1), reason="no control groups here")
+@pytest.mark.usefixtures("groups_apart")
 def test_a_process_id_that_was_given_away_again_saves_no_group_and_costs_none() -> None:
     pid, born, namespace = group_name().removeprefix("dojo-").split("-")
     ours = Group(f"dojo-{pid}-{born}-{namespace}", HOST.cgroup_v2, HOST.cgroup_v1)

@@ -33,14 +33,6 @@ ROOMS = [
 every_room = pytest.mark.parametrize("room", ROOMS)
 
 
-@pytest.fixture
-def scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        Path(folder).chmod(0o755)
-        (Path(folder) / "scratch").mkdir()
-        yield Path(folder) / "scratch"
-
-
 def _groups_of(keepers: set[int]) -> list[str]:
     """Control groups of these keepers that are still there; those of other judges may come and go meanwhile."""
     names = tuple(f"dojo-{keeper}-" for keeper in keepers)

@@ -7,9 +7,7 @@ import dataclasses
 import os
 import socket
 import struct
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +23,6 @@ NODES = tuple(
 )  # fmt: skip
 WITHOUT_MOUNTS = dataclasses.replace(HOST, mount_namespace="", fresh_proc=False)
 LIMITS = Limits(deadline_seconds=120)
-
-
-@pytest.fixture
-def scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        Path(folder).chmod(0o755)
-        (Path(folder) / "scratch").mkdir()
-        yield Path(folder) / "scratch"
 
 
 KERNEL = """

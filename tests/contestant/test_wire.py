@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +29,18 @@ def test_objects_and_descriptors_cross() -> None:
     (received,) = other.received_fds
     os.write(received, b"through")
     assert os.read(read_end, 7) == b"through"
+
+
+def test_the_judge_is_given_no_descriptors() -> None:
+    gc.collect()  # What other tests left open is closed now, not while it is counted.
+    ours, theirs = channel_pair()
+    num_open = len(list(Path("/proc/self/fd").iterdir()))
+    body = b'{"hostile": true}'
+    for byte in struct.pack("<I", len(body)) + body:
+        socket.send_fds(theirs, [bytes([byte])], [0, 1, 2])
+    assert ours.receive(1) == {"hostile": True}
+    assert len(list(Path("/proc/self/fd").iterdir())) == num_open
+    assert not ours.received_fds
 
 
 def test_a_large_object_crosses_while_both_sides_wait() -> None:

@@ -6,9 +6,9 @@ first one for ever), never touches CUDA and never sees a candidate. One flavour 
 for a target, one runs them on CUDA: Triton cannot do two of these in one process.
 
 The judge sends `{"op": "learn", ...}` for what later contestants should find ready (`devices.cuda.launchers`), and
-`{"op": "spawn", ...}` with a contestant's descriptors and a *leash*, a socket of its own for each contestant: over it
-the judge says `kill`, `freeze`, `rest` and the like, and hears how the contestant ended. When a leash or the control
-socket closes, what hangs on it is killed: nothing outlives the judge.
+`{"op": "spawn", ...}` with the descriptors of a contestant (or of a workshop, which compiles for contestants) and a
+*leash*, a socket of its own for each: over it the judge says `kill`, `freeze`, `rest` and the like, and hears how the
+contestant ended. When a leash or the control socket closes, what hangs on it is killed: nothing outlives the judge.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import tempfile
 import traceback
 from collections.abc import Generator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,25 @@ def _rehearse(flavour: str) -> None:
         interpreter.pose()
 
 
+def _contest(flavour: str, request: dict[str, Any], given: list[int]) -> None:
+    """Be a contestant, or a reference runner, with these descriptors: its door, its arena's, its line if it has one."""
+    from kerneldojo.contestant import runner
+    from kerneldojo.contestant.workshop import Line
+
+    line = Line(given.pop()) if request["has_line"] else None
+    runner.main(flavour, given[0], given[1:], Path(request["scratch"]), request["device"], line)
+
+
+def _work(flavour: str, request: dict[str, Any], given: list[int]) -> None:
+    """Be a workshop with these descriptors: its door, and its lines."""
+    from kerneldojo.contestant import platform, workshop
+    from kerneldojo.devices.cuda.compiler import Compiler
+
+    headers: str | None = request.get("headers")
+    compiler = Compiler(platform.find_toolchain(flavour, request["device"]), Path(headers) if headers else None)
+    workshop.main(given[0], given[1:], Path(request["scratch"]), compiler)
+
+
 def last_line(text: str) -> str:
     """The last line of a traceback: what was raised."""
     return text.strip().rpartition("\n")[2]
@@ -215,35 +235,32 @@ class Server:
     def _spawn(self, request: dict[str, Any]) -> None:
         fds = self._control.received_fds[:]
         self._control.received_fds.clear()
-        leash_fd, door_fd, *arena_fds = fds
+        leash_fd, *given = fds
         leash = Channel(socket.socket(fileno=leash_fd))
         environment: dict[str, str] = request["environment"]
-
-        def contestant() -> None:
-            from kerneldojo.contestant import runner
-
-            runner.main(self._flavour, door_fd, arena_fds, Path(request["scratch"]), request["device"])
+        is_workshop: bool = request["is_workshop"]
 
         policy = sandbox.Policy(
             scratch=Path(request["scratch"]),
             readable=tuple(Path(path) for path in request["readable"]),
             device_nodes=tuple(Path(path) for path in request["device_nodes"]),
             limits=sandbox.Limits(**request["limits"]),
-            keep_fds=(door_fd, *arena_fds),
-            gpu=self._flavour == "cuda",
+            keep_fds=tuple(given),
+            gpu=self._flavour == "cuda" and not is_workshop,
             environment=environment,
         )
         gc.collect()
         try:
-            contained = sandbox.begin(contestant, policy, self._features, self._porter)
+            main = partial(_work if is_workshop else _contest, self._flavour, request, given[:])
+            contained = sandbox.begin(main, policy, self._features, self._porter)
         except OSError as error:
             with contextlib.suppress(WireError):
                 leash.send({"failed": f"{type(error).__name__}: {last_line(str(error))}"})
             leash.close()
-            for fd in (door_fd, *arena_fds):
+            for fd in given:
                 os.close(fd)
             return
-        slot = Slot(contained, leash, [door_fd, *arena_fds])
+        slot = Slot(contained, leash, given)
         if contained.is_forked:
             slot.let_go()
         slot.watched = {contained.fileno(), leash.fileno()}

@@ -11,12 +11,16 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import nn
 
 from kerneldojo.contestant.arena import Arena, HostArena, Packer, Slot
+
+if TYPE_CHECKING:
+    from kerneldojo.contestant.workshop import Line
+    from kerneldojo.devices.cuda.toolchain import Toolchain
 
 
 class Seen(Protocol):
@@ -101,6 +105,8 @@ class HostPlatform:
 
     def __init__(self, arena_fds: list[int]) -> None:
         self.arena = HostArena.open(arena_fds[0])
+        self.workshop: Line | None = None
+        """Who builds extensions once for two, in verdicts that have one."""
         self._inputs: list[tuple[int, int]] = []
 
     def open(self) -> None:
@@ -139,7 +145,8 @@ class HostPlatform:
         from kerneldojo.devices.cuda import toolchain
         from kerneldojo.devices.cuda.build import Builder
 
-        Builder(toolchain.find(self.capability), Path(os.environ["TORCH_EXTENSIONS_DIR"])).install()
+        folder = Path(os.environ["TORCH_EXTENSIONS_DIR"])
+        Builder(toolchain.find(self.capability), folder, workshop=self.workshop).install()
         yield
 
     def constructing(self) -> AbstractContextManager[Any]:
@@ -226,16 +233,29 @@ class CompilePlatform(HostPlatform):
         return {"compiled": [item.model_dump() for item in compiled]}
 
 
-def open_platform(flavour: str, arena_fds: list[int], device: str) -> Platform:
+def open_platform(flavour: str, arena_fds: list[int], device: str, workshop: Line | None = None) -> Platform:
     """The platform of a fork server's flavour."""
-    if flavour == "interpret":
-        return InterpretPlatform(arena_fds, device)
-    if flavour == "compile":
-        return CompilePlatform(arena_fds, device)
+    if flavour != "cuda":
+        kind = InterpretPlatform if flavour == "interpret" else CompilePlatform
+        platform = kind(arena_fds, device)
+        platform.workshop = workshop
+        return platform
     from kerneldojo.contestant import tree
     from kerneldojo.devices.cuda.platform import CudaPlatform
 
-    return CudaPlatform(arena_fds, device, tree.decode)
+    return CudaPlatform(arena_fds, device, tree.decode, workshop)
+
+
+def find_toolchain(flavour: str, device: str) -> Toolchain:
+    """The compilers that build extensions for what `open_platform` opens."""
+    from kerneldojo.devices.cuda import toolchain
+    from kerneldojo.devices.specs import gpu
+
+    if flavour != "cuda":
+        return toolchain.find(gpu(device).compute_capability)
+    from kerneldojo.devices.cuda import warm
+
+    return toolchain.find(warm.capability())
 
 
 def _can_keep_strides(tensor: torch.Tensor) -> bool:

@@ -30,12 +30,15 @@ from kerneldojo.contestant.failure import Failure, describe
 from kerneldojo.contestant.platform import Platform, Seen, open_platform
 from kerneldojo.contestant.seeding import seed_everything
 from kerneldojo.contestant.wire import Channel, ChannelClosed
+from kerneldojo.contestant.workshop import Line
 
 IDLE_SECONDS = 3600.0
 """A contestant that hears nothing for so long ends."""
 
 
-def main(flavour: str, door_fd: int, arena_fds: list[int], scratch: Path, device: str) -> None:
+def main(
+    flavour: str, door_fd: int, arena_fds: list[int], scratch: Path, device: str, workshop: Line | None = None
+) -> None:
     """Serve the judge until it closes the door."""
     gc.enable()  # The fork server had it off; see there.
     (scratch / "home").mkdir(exist_ok=True)  # The others are made by whoever uses them: few candidates do.
@@ -60,7 +63,7 @@ def main(flavour: str, door_fd: int, arena_fds: list[int], scratch: Path, device
                 command = None
         except ChannelClosed:
             return
-    platform = open_platform(flavour, arena_fds, device)
+    platform = open_platform(flavour, arena_fds, device, workshop)
     runner = Runner(platform, scratch)
     while True:
         try:

@@ -2,8 +2,8 @@
 
 One frame is a four-byte little-endian length and that many bytes of JSON: an object, never anything that could be
 unpickled. Lengths are capped before a byte is read, every read has a deadline, and descriptors travel beside a frame
-only from the judge outwards. What arrives malformed is a `MalformedFrame`: the runner of ours on the other side never
-sends one, so the code that it hosts has interfered.
+only from the judge outwards, and from a workshop to who ordered from it. What arrives malformed is a `MalformedFrame`:
+the runner of ours on the other side never sends one, so the code that it hosts has interfered.
 """
 
 from __future__ import annotations
@@ -44,10 +44,12 @@ class Channel:
 
     Args:
         sock: a connected stream socket; the channel owns it from now on.
+        takes_descriptors: whether those that the other side sends are kept; else the kernel drops them.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, *, takes_descriptors: bool = True) -> None:
         self._socket = sock
+        self._room_for_fds = socket.CMSG_SPACE(4 * MAX_FDS) if takes_descriptors else 0
         self._socket.setblocking(False)
         self._pending = bytearray()
         self.received_fds: list[int] = []
@@ -141,7 +143,7 @@ class Channel:
         while len(self._pending) < count:
             self._wait(write=False, deadline=deadline)
             try:
-                data, ancillary, _, _ = self._socket.recvmsg(1 << 16, socket.CMSG_SPACE(4 * MAX_FDS))
+                data, ancillary, _, _ = self._socket.recvmsg(1 << 16, self._room_for_fds)
             except BlockingIOError:
                 continue
             except OSError as error:
@@ -170,6 +172,6 @@ class Channel:
 
 
 def channel_pair() -> tuple[Channel, socket.socket]:
-    """Return the judge's end as a channel and the other end as a socket to be passed on."""
+    """Return the judge's end as a channel that takes no descriptors, and the other end as a socket to be passed on."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    return Channel(ours), theirs
+    return Channel(ours, takes_descriptors=False), theirs

@@ -35,6 +35,8 @@ from kerneldojo.contestant.sandbox.users import HeldUid
 _TICK_SECONDS = 0.02
 _TICK_WHERE_HELD_SECONDS = 0.05
 """Where the kernel holds memory and processes, only the scratch folder is looked at, and no more often than this."""
+_TICK_WITH_ROOM_SECONDS = 0.1
+"""The same while much is left of that folder: see `Meters.has_room`."""
 _TICK_WITHOUT_PIDFD_SECONDS = 0.01
 _TICK_AT_REST_SECONDS = 1.0
 """While it waits for work, which its owner says: then it runs nothing that could exceed a limit."""
@@ -229,6 +231,7 @@ class Keeper:
             tick = _TICK_WHERE_HELD_SECONDS
         cause: Cause | None = None
         while cause is None:
+            was_resting = self.is_resting
             ready = {descriptor for descriptor, _ in poll.poll(self._pause(tick) * 1000)}
             if self.is_resting and not ready:
                 self._stop_at_rest(not self.is_stopped_at_rest)
@@ -238,7 +241,7 @@ class Keeper:
                 cause = "killed"
             elif self._has_ended():
                 cause = "exited"
-            else:
+            elif self.is_resting or not was_resting:  # Who was woken just now has its turn a tick later.
                 cause = self._exceeded()
         return self._finish(cause)
 
@@ -246,7 +249,10 @@ class Keeper:
         """Seconds until its limits have to be looked at again."""
         if self.is_stopped_at_rest:
             return _FROZEN_AT_REST_SECONDS
-        return _TICK_AT_REST_SECONDS if self.is_resting else tick
+        if self.is_resting:
+            return _TICK_AT_REST_SECONDS
+        has_time = tick == _TICK_WHERE_HELD_SECONDS and self.policy.limits.deadline_seconds is None
+        return _TICK_WITH_ROOM_SECONDS if has_time and self.meters.has_room else tick
 
     def _stop_at_rest(self, stop: bool) -> None:
         """Stop what rests or let it go on: what does not run exceeds no limit, and costs its keeper nothing.

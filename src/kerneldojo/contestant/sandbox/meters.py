@@ -18,6 +18,8 @@ from kerneldojo.contestant.sandbox.policy import Cause
 
 _SCRATCH_SHARE = 10
 """The scratch folder is measured at most this fraction of the time, one in so many."""
+_ROOM_BYTES, _ROOM_FILES = 3 << 29, 40_000
+"""What nobody writes within a tenth of a second: it would be 16 GB and 400,000 files a second."""
 
 
 class Guest:
@@ -50,6 +52,9 @@ class Meters:
         self._given = set(given)
         self.guest: Guest | None = None
         self.peak_bytes = 0
+        self.has_room = False
+        """Whether so much was left of its scratch folder when it was last looked at that nobody fills it within a
+        tenth of a second."""
 
     def below(self, at_most: int | None = None) -> list[int]:
         """The contestant, all below it and the first process inside, or the first `at_most` of them; a snapshot."""
@@ -123,4 +128,5 @@ class Meters:
                 self.below(),
                 lambda s: s.st_dev == self._device and (s.st_dev, s.st_ino) not in self._given,
             )
+        self.has_room = most_files - count >= _ROOM_FILES and most_bytes - size >= _ROOM_BYTES
         return count > most_files or size > most_bytes
