@@ -28,7 +28,7 @@ from kerneldojo.contestant.sandbox import processes
 from kerneldojo.judging import cuda, runners, timing
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.ends import Infrastructure
-from kerneldojo.judging.gpu import Bench
+from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.processes import ForkServer, Session
 from kerneldojo.judging.protocol import Protocol, protocol
 from kerneldojo.judging.reference import Reference
@@ -98,10 +98,13 @@ class Arena(HostArena):
 class HostBench(Bench):
     """A bench whose device is this machine."""
 
-    def __init__(self, server: ForkServer, capacity: int, num_kept: int) -> None:
-        super().__init__(server, Shares(capacity, num_kept, 1 << 28), "h100")
+    def __init__(self, server: ForkServer, capacity: int, num_kept: int, part_bytes: int = 1 << 28) -> None:
+        whole = Shares(1, 1, 1 << 28)
+        super().__init__(server, Shares(capacity, num_kept, part_bytes), "h100", whole=whole)
+        self.given: list[Shares] = []
 
-    def new_arena(self, inputs: Any, *, silent: bool) -> Arena:
+    def new_arena(self, inputs: Any, shares: Shares, *, silent: bool) -> Arena:
+        self.given.append(shares)
         return Arena.create(1 << 30)
 
     def close(self) -> None:
@@ -187,8 +190,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, windows: Windows) -> dict[Session, li
         told[session].append(operation)
         post(session, operation, **fields)
 
-    def begun(session: Session, *arguments: Any) -> None:
-        begin(session, *arguments)
+    def begun(session: Session, *arguments: Any, **options: Any) -> None:
+        begin(session, *arguments, **options)
         windows.everybody.append(session)
         told[session] = []
 
@@ -204,9 +207,11 @@ def bench(server: ForkServer) -> Generator[HostBench]:
     bench.close()
 
 
-def judge(bench: Bench, source: str, folder: Path, settings: Protocol | None = None) -> Findings | Ruling:
+def judge(
+    bench: Bench, source: str, folder: Path, settings: Protocol | None = None, problem: Problem = PROBLEM
+) -> Findings | Ruling:
     candidate = Candidate(source=source)
-    findings = Findings(PROBLEM, candidate, settings or protocol("quick"), "cuda:0")
+    findings = Findings(problem, candidate, settings or protocol("quick"), "cuda:0")
     try:
         cuda.judge_on_cuda(bench, Auditor(folder), language_of(candidate), findings)
     except Ruling as ruling:
@@ -270,6 +275,88 @@ def test_a_twin_on_its_way_ends_with_a_candidate_that_is_wrong_later(
     settings = replace(protocol("quick"), num_rounds=2, num_repeats=2)
     assert refused(judge(bench, LATER_WRONG, tmp_path, settings)).status is Status.INCORRECT
     assert [session.ended is None for session in asked] == [True, False, False]
+
+
+BUILT = (
+    """
+from torch.utils.cpp_extension import load_inline
+
+extension = load_inline("quick", r'''
+#include <Python.h>
+static PyObject* answer(PyObject*, PyObject*) { return PyLong_FromLong(1); }
+static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, ""}, {}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "quick", "", -1, methods};
+PyMODINIT_FUNC PyInit_quick() { return PyModule_Create(&module); }
+''', no_implicit_headers=True)
+open(extension.__file__, "r+b").write(b"a decoy")
+"""
+    + KERNEL
+    + CALL.replace("return y", "return y * extension.answer()")
+)
+"""An extension that both sides need, and whose library each spoils once it is loaded."""
+
+
+def test_an_extension_is_built_once_for_both_sides_and_nobody_is_left_when_time_is_taken(
+    bench: HostBench, windows: Windows, asked: dict[Session, list[str]], tmp_path: Path
+) -> None:
+    living: list[int] = []
+    frozen_for_others: list[bool] = []
+    prepare, run, begin = windows.prepare, windows.run, bench.workshop
+
+    def begun(lines: Any, settings: Protocol, guest: Any) -> Session:
+        session = begin(lines, settings, guest)
+        frozen_for_others.append(session in guest.sessions and not session.runs_beside_windows)
+        return session
+
+    def count(*arguments: Any) -> None:
+        living.append(sum(session.ended is None for session in asked))
+        run(*arguments)
+
+    def look(match: Any, *rest: Any) -> Any:
+        living.append(sum(session.ended is None for session in asked))
+        return prepare(match, *rest)
+
+    windows.prepare, windows.run, bench.workshop = look, count, begun  # type: ignore[method-assign]
+    findings = passed(judge(bench, BUILT, tmp_path))
+    assert findings.num_built == (1, 2)
+    assert frozen_for_others == [True]
+    runner, contestant, workshop, twin = asked
+    assert asked[workshop] == ["count"]
+    assert asked[twin][:3] == ["release", "load", "open"]
+    assert living == [4, 3], "all but the workshop"
+    assert [session.ended is None for session in (runner, contestant, workshop, twin)] == [True, False, False, False]
+    assert workshop.ended is not None
+    assert workshop.ended["cause"] == "killed"
+    assert not any(session._scratch.exists() for session in (contestant, workshop, twin))
+
+
+def test_what_does_not_compile_is_found_in_the_workshop(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path
+) -> None:
+    ruling = refused(judge(bench, BUILT.replace("PyLong_FromLong(1)", "PyLong_FromLong(one)"), tmp_path))
+    assert ruling.status is Status.COMPILE_ERROR
+    assert "was not declared" in ruling.message
+    assert [session.ended is None for session in asked] == [True, False, False, False]
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_a_workshop_that_is_killed_is_no_fault_of_the_candidates(
+    bench: HostBench, windows: Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiles: bool
+) -> None:
+    begin = bench.workshop
+
+    def killed(*arguments: Any) -> Session:
+        session = begin(*arguments)
+        session.wait_started()
+        os.kill(max(session.pids()), signal.SIGKILL)
+        return session
+
+    monkeypatch.setattr(bench, "workshop", killed)
+    if compiles:
+        assert passed(judge(bench, BUILT, tmp_path)).num_built is None
+        return
+    with pytest.raises(Infrastructure, match="a workshop ended: signal 9"):
+        judge(bench, BUILT.replace("PyLong_FromLong(1)", "PyLong_FromLong(one)"), tmp_path)
 
 
 def test_a_runner_serves_the_next_candidate_and_waits_frozen(
@@ -441,6 +528,29 @@ def test_who_runs_out_of_device_memory_in_company_is_judged_again_alone(
     bench.close()
     assert caught.value.status is Status.OUT_OF_MEMORY
     assert any("judged again alone" in note for note in findings.notes) == is_again
+
+
+@pytest.mark.parametrize("part_bytes", [4 << 10, 12 << 10], ids=["nothing fits", "float64 does not fit"])
+def test_a_problem_too_large_for_a_share_is_judged_alone_with_all_memory(
+    server: ForkServer, windows: Windows, tmp_path: Path, part_bytes: int
+) -> None:
+    bench = HostBench(server, 2, 1, part_bytes)
+    findings = passed(judge(bench, HONEST, tmp_path))
+    assert findings.oracle == "float64"
+    assert not [note for note in findings.notes if "memory" in note]
+    assert bench.given[0] == bench.shares
+    assert bench.given[-1] == bench.whole
+    assert idle(bench) == []  # So large a runner would be in others' way.
+
+    bench.given.clear()
+    passed(judge(bench, HONEST, tmp_path))
+    assert set(bench.given) == {bench.whole}, "it is known by then"
+
+    bench.given.clear()
+    other = Problem(name="small", source=PROBLEM.source.replace("4, 256", "1, 8"))
+    passed(judge(bench, HONEST, tmp_path, problem=other))
+    assert set(bench.given) == {bench.shares}, "others are not its affair"
+    bench.close()
 
 
 def test_nothing_is_left_below_a_closed_bench(server: ForkServer, windows: Windows, tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kerneldojo import Candidate, Problem, judge
+from kerneldojo.judging.host import HostBench
 from kerneldojo.schema import Status
 
 PROBLEM = Problem(
@@ -74,3 +77,25 @@ def test_one_that_cannot_be_imported_where_it_is_compiled_is_a_compile_error():
     evaluation = judge(PROBLEM, candidate, device="model:a100", timeout=20)
     assert evaluation.status is Status.COMPILE_ERROR, evaluation.message
     assert "not here" in evaluation.message
+
+
+def test_a_process_to_compile_in_is_begun_only_when_there_is_something_to_compile(monkeypatch: pytest.MonkeyPatch):
+    begun: list[str] = []
+    enclose = HostBench.compiler
+
+    def compiler(self: HostBench, candidate: Candidate, *conditions: object):
+        begun.append(candidate.source)
+        return enclose(self, candidate, *conditions)
+
+    monkeypatch.setattr(HostBench, "compiler", compiler)
+    right = SOURCE.format(first="BLOCK = 512")
+    wrong, fails = right.replace("3 * tl.load", "2 * tl.load"), right.replace("return y", "return z")
+    for source, status in (
+        (wrong, Status.INCORRECT),
+        (fails, Status.RUNTIME_ERROR),
+        (right, Status.PASSED),
+        (right, Status.PASSED),  # What it was compiled to is known.
+    ):
+        assert judge(PROBLEM, Candidate(source=source), device="model:a100").status is status
+    # A call that fails has shown signatures: what does not compile for the target fails for that.
+    assert begun == [fails, right]

@@ -115,12 +115,23 @@ class Auditor:
         self._memory[key] = report
         return report
 
-    def conduct(self, findings: Findings, reference: Reference, memory_limit: int | None = None) -> Conduct:
-        """How a problem is to be judged; raises `Ruling` if it is not to be."""
+    def conduct(
+        self, findings: Findings, reference: Reference, memory_limit: int | None = None, *, has_more: bool = False
+    ) -> Conduct:
+        """How a problem is to be judged; raises `Ruling` if it is not to be, or not with so little memory.
+
+        Args:
+            findings: with the problem and the protocol; gets what was settled.
+            reference: a runner of the problem.
+            memory_limit: bytes that one of its processes has.
+            has_more: whether it can have more at another time: then it is not judged by a poorer oracle for want of it.
+        """
         precision = findings.protocol.precision
         report = self.audit(findings.problem, reference, precision, memory_limit)
         if report.status == "invalid":
-            raise Ruling(Status.INVALID_PROBLEM, f"the problem cannot be judged: {report.reason}")
+            raise Ruling(Status.INVALID_PROBLEM, f"the problem cannot be judged: {report.reason}", lacks=report.lacks)
+        if report.is_cramped and has_more:
+            raise Ruling(Status.INVALID_PROBLEM, "its float64 run does not fit into memory", lacks="memory")
         if report.status == "degenerate":
             if not findings.protocol.allow_degenerate:
                 raise Ruling(

@@ -24,6 +24,7 @@ from kerneldojo.problems.audit import AuditReport
 from kerneldojo.schema import MAX_SOURCE_BYTES, Candidate, Evaluation, Problem, Status
 
 if TYPE_CHECKING:
+    from kerneldojo.judging.gate import Guest
     from kerneldojo.judging.gpu import CudaBench
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class Judge:
         reuse_reference_times: on a CUDA device, take a problem's reference time from earlier verdicts and measure it
             again now and then (`judging.reference_times`).
         contexts_beside_windows: on a CUDA device, let contexts come and go while another verdict is timed
-            (`judging.gpu.Bench`).
+            (`judging.gated_bench.Bench`).
         cores: those that no other judge uses; on a CUDA device, some are reserved for what is timed
             (`judging.cores`). By default the device's even share of those that this process may use.
     """
@@ -167,14 +168,21 @@ class Judge:
                     return self._auditor.audit(problem, reference, fresh=fresh)
             gpu = self._gpu(chosen.index)
             with gpu.gate.admit() as guest:
-                gpu.enter()
-                with gpu.lent_reference(problem, Protocol(), guest) as reference:
-                    reference.post_open()
-                    reference.prepare()
-                    limit = gpu.shares.heap_bytes
-                    return self._auditor.audit(problem, reference, memory_limit=limit, fresh=fresh)
+                report = self._audit_on_gpu(gpu, guest, problem, fresh=fresh)
+                if not (report.is_cramped or report.lacks == "memory") or not gpu.has_more(guest):
+                    return report
+            with gpu.gate.admit(alone=True) as guest:
+                return self._audit_on_gpu(gpu, guest, problem, fresh=fresh)
         except Ruling as ruling:
             raise ProblemError(ruling.message) from None
+
+    def _audit_on_gpu(self, gpu: CudaBench, guest: Guest, problem: Problem, *, fresh: bool) -> AuditReport:
+        gpu.enter()
+        with gpu.lent_reference(problem, Protocol(), guest) as reference:
+            reference.post_open()
+            reference.prepare()
+            limit = gpu.room(guest).heap_bytes
+            return self._auditor.audit(problem, reference, memory_limit=limit, fresh=fresh)
 
     def close(self) -> None:
         """End all fork servers."""

@@ -7,14 +7,18 @@ cause the answer, and how much of the time they can account for at most.
 What a GPU has least of is contexts, so each is made as late as it can be. A source that does not import costs none. The
 runner is one that has served other candidates, if there is one. The twin is locked in early and opens its device only
 once a round is passed (`judging.twin`); a candidate that brought no kernel of its own needs none.
+
+In languages that are slow to build, contestant and twin have what they compile in common and nothing else: a fourth
+process, the *workshop*, builds for both (`judging.workshop`), and is gone before anything is timed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import random
+import socket
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kerneldojo.devices.cuda.launchers import checked
@@ -24,11 +28,13 @@ from kerneldojo.judging.cause import check_cause, no_own_kernel
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.ends import HostedEnd, Infrastructure
 from kerneldojo.judging.gate import Guest
-from kerneldojo.judging.gpu import Bench
+from kerneldojo.judging.gated_bench import Bench
+from kerneldojo.judging.processes import Session
 from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.ruling import Ruling, of_candidate
 from kerneldojo.judging.twin import OPEN_SECONDS, Twin
 from kerneldojo.judging.verdict import Findings
+from kerneldojo.judging.workshop import Workshop
 from kerneldojo.languages import Language
 from kerneldojo.schema import Status
 
@@ -36,20 +42,32 @@ from kerneldojo.schema import Status
 def judge_on_cuda(bench: Bench, auditor: Auditor, language: Language, findings: Findings) -> None:
     """Fill in `findings`; raises `Ruling` where the candidate does not pass."""
     findings.device = f"{bench.device} ({bench.name})"
+    if findings.problem.hash not in bench.large and not _wants_more(bench, auditor, language, findings):
+        return
+    with bench.gate.admit(alone=True) as guest:
+        _Verdict(bench, auditor, language, findings, guest).judge()
+
+
+def _wants_more(bench: Bench, auditor: Auditor, language: Language, findings: Findings) -> bool:
+    """Judge beside others; whether that came to nothing for want of memory, so that it is to be judged alone.
+
+    Host memory is each one's own; of the device's, others had a part, and perhaps more than their part.
+    """
     with bench.gate.admit() as guest:
         try:
             _Verdict(bench, auditor, language, findings, guest).judge()
-            return
+            return False
         except Ruling as ruling:
-            # Host memory is each one's own; of the device's, others had a part, and perhaps more than their part.
-            if ruling.status is not Status.OUT_OF_MEMORY or ruling.lacks != "memory" or not guest.had_company:
+            if ruling.lacks != "memory" or not (guest.had_company or bench.has_more(guest)):
                 raise
+            if ruling.status is Status.OUT_OF_MEMORY:
+                findings.notes.append("ran out of device memory beside other candidates, and was judged again alone")
+            else:
+                bench.large.add(findings.problem.hash)
+            return True
         finally:
             if guest.had_company:  # Within the stages, not beside them.
                 findings.stage_seconds["held"] = round(guest.seconds_held, 4)
-    findings.notes.append("ran out of device memory beside other candidates, and was judged again alone")
-    with bench.gate.admit(alone=True) as guest:
-        _Verdict(bench, auditor, language, findings, guest).judge()
 
 
 @dataclass
@@ -59,6 +77,7 @@ class _Verdict:
     language: Language
     findings: Findings
     guest: Guest
+    workshop: Workshop = field(default_factory=Workshop)
 
     def judge(self) -> None:
         bench, findings, guest, protocol = self.bench, self.findings, self.guest, self.findings.protocol
@@ -69,18 +88,23 @@ class _Verdict:
                 reference = stack.enter_context(bench.lent_reference(findings.problem, protocol, guest))
                 inputs = reference.hosted.arena.inputs
                 parties = stack.enter_context(self._parties())
-                contestant = bench.contestant(findings.candidate, protocol, guest, inputs)
-                parties.append(contestant)
+                contestant = bench.contestant(findings.candidate, protocol, guest, inputs, self._line())
+                parties.append(contestant.hosted.session)
                 contestant.post_parse()
                 contestant.collect_parse(protocol.load_timeout)
                 contestant.wait_ready(protocol.load_timeout)
             with findings.stage("build"):
+                parties += self.workshop.open(bench, protocol, guest)
                 contestant.post_load()
                 early = self._silent(parties, inputs) if self._is_slow_to_build else None
                 if early is not None:
                     early.wait_ready(self._build_seconds)
                     early.post_load()
-                contestant.collect_load(self._build_seconds)
+                try:
+                    contestant.collect_load(self._build_seconds)
+                except Ruling:
+                    self.workshop.check()
+                    raise
                 contestant.hosted.session.wait_started()
                 findings.isolation = contestant.hosted.session.measures
             with findings.stage("contexts"):
@@ -97,7 +121,8 @@ class _Verdict:
                 is_beside_windows=bench.contexts_beside_windows,
             )
             with findings.stage("audit"):
-                conduct = self.auditor.conduct(findings, reference, bench.shares.heap_bytes)
+                limit = bench.room(guest).heap_bytes
+                conduct = self.auditor.conduct(findings, reference, limit, has_more=bench.has_more(guest))
             match = Match(reference, contestant, conduct)
             self._play(match, twin)
             self._measure(match, twin, inputs)
@@ -111,15 +136,19 @@ class _Verdict:
         """Whether the twin builds beside the contestant, rather than after the rounds; neither has a context then."""
         return self.language.build_seconds > self.findings.protocol.load_timeout
 
+    def _line(self) -> socket.socket | None:
+        """A line to the workshop, where it is worth having one: then two build the same at the same time."""
+        return self.workshop.line() if self._is_slow_to_build else None
+
     @contextlib.contextmanager
-    def _parties(self) -> Generator[list[Contestant]]:
-        """Contestants, all ended at the end: the order is given to all of them before any is waited for."""
-        parties: list[Contestant] = []
+    def _parties(self) -> Generator[list[Session]]:
+        """Processes, all ended at the end: the order is given to all of them before any is waited for."""
+        sessions: list[Session] = []
         try:
-            yield parties
+            yield sessions
         finally:
+            self.workshop.abandon()
             with self.findings.stage("end"), contextlib.ExitStack() as stack:
-                sessions = [party.hosted.session for party in parties]
                 for session in sessions:
                     session.order_end()
                 if self.bench.contexts_beside_windows:
@@ -128,10 +157,13 @@ class _Verdict:
                     stack.callback(session.close)
                 self.bench.tidy()
 
-    def _silent(self, parties: list[Contestant], inputs: Any) -> Contestant:
+    def _silent(self, parties: list[Session], inputs: Any) -> Contestant:
         """The silent twin's process, on its way to being locked in."""
-        twin = self.bench.contestant(self.findings.candidate, self.findings.protocol, self.guest, inputs, silent=True)
-        parties.append(twin)
+        findings = self.findings
+        twin = self.bench.contestant(
+            findings.candidate, findings.protocol, self.guest, inputs, self._line(), silent=True
+        )
+        parties.append(twin.hosted.session)
         return twin
 
     @contextlib.contextmanager
@@ -177,10 +209,13 @@ class _Verdict:
         with findings.stage("prepare"):
             drawn = timing.draw(match)
             is_well = has_own and twin.arrive()
+            if has_own and not is_well:
+                self.workshop.check()
             is_called = is_well and timing.post_twin(match, twin.contestant, drawn)
             series = timing.prepare(match, drawn, inputs, findings)  # While the twin compiles.
             if is_called:
                 timing.add_twin(series, twin.contestant)
+            findings.num_built = self.workshop.close()
         rows: profile.Rows = []
         broken: list[Ruling] = []
 

@@ -9,7 +9,8 @@ import torch
 from kerneldojo.judging.contestant import Answer, Delivery
 from kerneldojo.judging.reference import Expected
 from kerneldojo.judging.ruling import Ruling, exploit
-from kerneldojo.problems.tolerance import Comparison, PrecisionClass, compare, make_budget
+from kerneldojo.problems.budget import make_budget
+from kerneldojo.problems.tolerance import Comparison, PrecisionClass, compare
 from kerneldojo.schema import Status
 
 GROSS = 1000.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import shutil
+import socket
 import tempfile
 import time
 from pathlib import Path
@@ -33,9 +34,19 @@ class Session:
         server: where it is forked.
         arena: memory shared with it; the session owns it from now on.
         request: what the sandbox allows: `readable`, `device_nodes`, `limits`, `environment`, `device`.
+        line: its line to a workshop, if it has one; the session owns it from now on.
+        is_workshop: whether it is a workshop; then `arena` holds its lines and no memory.
     """
 
-    def __init__(self, server: ForkServer, arena: Any, request: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        server: ForkServer,
+        arena: Any,
+        request: dict[str, Any],
+        line: socket.socket | None = None,
+        *,
+        is_workshop: bool = False,
+    ) -> None:
         self.arena = arena
         self.server = server
         self.ended: dict[str, Any] | None = None
@@ -52,14 +63,17 @@ class Session:
         self._door, their_door = channel_pair()
         self._leash, their_leash = channel_pair()
         try:
-            fds = [their_leash.fileno(), their_door.fileno(), *arena.fds]
-            server.spawn({**request, "scratch": str(self._scratch)}, fds)
+            lines = [] if line is None else [line.fileno()]
+            fds = [their_leash.fileno(), their_door.fileno(), *arena.fds, *lines]
+            role = {"is_workshop": is_workshop, "has_line": line is not None}
+            server.spawn({**request, **role, "scratch": str(self._scratch)}, fds)
         except BaseException:
             self._discard()
             raise
         finally:
-            their_door.close()
-            their_leash.close()
+            for theirs in (their_door, their_leash, line):
+                if theirs is not None:
+                    theirs.close()
 
     def ask(self, operation: str, *, timeout: float, **fields: Any) -> dict[str, Any]:
         """Send a command and return its answer.

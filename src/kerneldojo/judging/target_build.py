@@ -36,11 +36,6 @@ class Compilations:
         self._lock = threading.Lock()
         self._known: OrderedDict[str, OrderedDict[str, Compiled]] = OrderedDict()
 
-    def knows(self, candidate: str) -> bool:
-        """Whether anything of a candidate is remembered, so that a process for it is better not begun early."""
-        with self._lock:
-            return candidate in self._known
-
     def get(self, candidate: str, signatures: str) -> Compiled | None:
         """What came of these signatures of this candidate."""
         with self._lock:
@@ -92,10 +87,9 @@ class TargetBuild:
         self._contestant: Contestant | None = None
         self._known: Compiled | None = None
         self.is_posted = False
-        if not compilations.knows(self._key):
-            self._begin()  # Its import goes on while the first round does.
 
     def _begin(self) -> Contestant:
+        """Only once there is something to compile: of the answers that are judged, half never come so far."""
         self._contestant = self._bench.compiler(self._candidate, self._protocol, self._device.model)
         self._contestant.post_load()
         return self._contestant
@@ -107,7 +101,7 @@ class TargetBuild:
         if self._known is not None:
             self.is_posted = True
             return
-        contestant = self._contestant or self._begin()
+        contestant = self._begin()
         contestant.collect_load(timeout)
         capability = list(gpu(self._device.model).compute_capability)
         contestant.hosted.session.post(

@@ -54,6 +54,8 @@ class Findings:
     full_fit: Any = None
     silenced_fit: Any = None
     """The judge's clock on the candidate, whole and with its kernels silent (`devices.cuda.statistics.Fit`)."""
+    num_built: tuple[int, int] | None = None
+    """Extensions that a workshop has built, and libraries it has given to contestant and twin, if there was one."""
     isolation: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
     stage_seconds: dict[str, float] = field(default_factory=dict)

@@ -44,3 +44,11 @@ def test_operands_are_brought_together_as_ever(allowed, options):
         ours = outcome(speed._binary, left, right, allowed, options)
         stock = outcome(speed._stock_binary, left, right, allowed, options)
         assert ours == stock, f"{left} and {right}"
+
+
+def test_blocks_come_to_one_shape_as_ever():
+    shapes = [(), (1,), (4,), (2, 4), (2, 1), (1, 4), (1, 1), (4, 2), (2, 1, 4), (1, 2, 1), (2, 2, 4)]
+    for left, right in itertools.product(shapes, shapes):
+        for kinds in [(tl.float32, tl.int64), (tl.pointer_type(tl.float32), tl.int32)]:
+            pair = [operand(kind, shape) for kind, shape in zip(kinds, (left, right), strict=True)]
+            assert outcome(speed._broadcast, *pair, (), {}) == outcome(speed._stock_broadcast, *pair, (), {})

@@ -117,7 +117,30 @@ def _broadcast(self: Any, lhs: Any, rhs: Any) -> Any:
         return lhs, _splat(self, rhs, lhs.type)
     if ours is None:
         return _splat(self, lhs, rhs.type), rhs
-    return _stock_broadcast(self, lhs, rhs)
+    sizes = _common(ours.sizes, theirs.sizes)
+    if sizes is None:
+        return _stock_broadcast(self, lhs, rhs)
+    return _stretched(self, lhs, ours, sizes), _stretched(self, rhs, theirs, sizes)
+
+
+_common_sizes: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...] | None] = {}
+
+
+def _common(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The shape of two blocks of one rank together; None if they have none, or differ in rank."""
+    key = left, right
+    if key not in _common_sizes:
+        fits = len(left) == len(right) and all(a == b or 1 in (a, b) for a, b in zip(left, right, strict=True))
+        _common_sizes[key] = tuple(b if a == 1 else a for a, b in zip(left, right, strict=True)) if fits else None
+    return _common_sizes[key]
+
+
+def _stretched(self: Any, block: Any, shape: Shape, sizes: tuple[int, ...]) -> Any:
+    """A block in a shape that its own fits."""
+    if shape.sizes == sizes:
+        return block
+    kind = tl.block_type(block.type.scalar, list(sizes))
+    return tl.tensor(self.builder.create_broadcast(block.handle, sizes), kind)
 
 
 def _splat(self: Any, scalar: Any, block: Any) -> Any:

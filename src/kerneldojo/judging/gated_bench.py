@@ -1,0 +1,263 @@
+"""What a device's bench is, whatever the device: a gate, a fork server, and reference runners that live on.
+
+What is made here are the hosted processes of a verdict. Each has a session (a process, locked in) from the moment it
+is asked for, and a context only once it is told to open its device: a context is what a GPU cannot make many of.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Generator
+from pathlib import Path
+from typing import Any
+
+from kerneldojo.devices.cuda.driver import CudaError
+from kerneldojo.judging.contestant import Contestant
+from kerneldojo.judging.cores import Cores
+from kerneldojo.judging.ends import HostedEnd, Infrastructure
+from kerneldojo.judging.gate import Canary, Gate, Guest
+from kerneldojo.judging.processes import ForkServer, Session
+from kerneldojo.judging.protocol import Protocol
+from kerneldojo.judging.reference import Reference
+from kerneldojo.judging.reference_times import ReferenceTimes
+from kerneldojo.judging.ruling import Ruling
+from kerneldojo.judging.runners import Runners
+from kerneldojo.judging.shares import Shares
+from kerneldojo.judging.surroundings import request
+from kerneldojo.judging.verdict import Findings
+from kerneldojo.schema import Candidate, Problem, content_hash
+
+REFERENCE_SECONDS = 600.0
+NUM_WINDOWS = 3
+"""How often timing is tried when canaries say that something else used the device."""
+SETTLE_SECONDS = 1.0
+"""How long a window waits for what others had launched before they were frozen."""
+
+
+class GatedSession(Session):
+    """A session whose process may be frozen for another verdict's sake, at no cost to its deadlines."""
+
+    def __init__(
+        self,
+        server: ForkServer,
+        arena: Any,
+        request: dict[str, Any],
+        guest: Guest,
+        line: socket.socket | None = None,
+        *,
+        is_workshop: bool = False,
+    ) -> None:
+        self._guest: Guest | None = None
+        super().__init__(server, arena, request, line, is_workshop=is_workshop)
+        self.attend(guest)
+
+    def attend(self, guest: Guest) -> None:
+        """Belong to this verdict from now on."""
+        self._guest = guest
+        guest.sessions.append(self)
+
+    def part(self) -> None:
+        """Belong to no verdict: nobody will freeze or thaw it for another's sake."""
+        if self._guest is not None and self in self._guest.sessions:
+            self._guest.sessions.remove(self)
+        self._guest = None
+
+    def collect(self, timeout: float) -> dict[str, Any]:
+        """See `Session.collect`."""
+        if self._guest is not None:
+            timeout = self._guest.wait(self._door.has_frame, timeout)
+        return super().collect(timeout)
+
+    def close(self) -> None:
+        """See `Session.close`."""
+        self.part()
+        super().close()
+
+
+class Bench(ABC):
+    """What does not depend on the device being a GPU: sessions, the gate, and runners that are kept.
+
+    Args:
+        server: where hosted processes are forked.
+        shares: how many verdicts and runners there may be, and how much memory each has.
+        whole: the same for one verdict that has the device alone; by default no more than any other.
+        device: as a session's request names it.
+        cores: see `CudaBench`.
+    """
+
+    name = ""
+
+    def __init__(
+        self,
+        server: ForkServer,
+        shares: Shares,
+        device: str,
+        cores: Collection[int] = (),
+        whole: Shares | None = None,
+    ) -> None:
+        self.server = server
+        self.shares = shares
+        self.whole = whole or shares
+        self.large = set[str]()
+        """Hashes of problems that were found to need more than a share: they are judged alone."""
+        self.device = device
+        self.gate = Gate(shares.capacity, Cores.of(cores))
+        """A timing window has the device to itself."""
+        self.runners = Runners(shares.num_kept)
+        self.reference_times: ReferenceTimes | None = None
+        self.contexts_beside_windows = False
+        """Whether a process with nothing of a candidate's in it may make its context, and one that was killed lose it,
+        while another verdict has its window. Only where `benchmarks/throughput.py --only disturbance` shows that this
+        moves no figure."""
+        self._canary: Canary | None = None
+        atexit.register(self.close)  # Its fork server did so before, so it is still there when runners end.
+
+    def enter(self) -> None:  # noqa: B027 - nothing to do without a GPU
+        """Make the device's context current in this thread: memory is mapped into the current one."""
+
+    @abstractmethod
+    def new_arena(self, inputs: Any, shares: Shares, *, silent: bool) -> Any:
+        """Memory for one process, so much of it; with timed inputs of its own where `inputs` is None."""
+
+    def room(self, guest: Guest) -> Shares:
+        """The memory of one verdict: its share, or all of it while nobody else is there."""
+        return self.whole if guest.is_alone else self.shares
+
+    def has_more(self, guest: Guest) -> bool:
+        """Whether it would have more if it were judged alone."""
+        return self.whole.heap_bytes > self.room(guest).heap_bytes
+
+    def clear(self, arena: Any) -> None:  # noqa: B027 - nothing to do without a GPU
+        """Leave nothing of the last candidate's in the timed inputs of a runner that is used again."""
+
+    def tidy(self, most_bytes: int | None = None) -> None:  # noqa: B027 - nothing to do without a GPU
+        """Give back device memory that the judge itself keeps for later, if it is more than `most_bytes`."""
+
+    def device_nodes(self) -> list[str] | None:
+        """The nodes that hosted processes may use; None for a device that is not a GPU."""
+        return None
+
+    @contextlib.contextmanager
+    def lent_reference(self, problem: Problem, protocol: Protocol, guest: Guest) -> Generator[Reference]:
+        """A reference runner for one verdict, perhaps one that has served others; `prepare` it before use.
+
+        It is kept for the next verdict only if this one ended in order, and what it was shared with is dead.
+        """
+        wanted = request(protocol, self.device, self.device_nodes())
+        key = content_hash(problem.source, json.dumps(wanted, sort_keys=True))
+        has_all = self.room(guest) != self.shares
+        if has_all:  # Also what others have left behind; and a runner so large serves nobody else.
+            self.runners.evict()
+            self.tidy(most_bytes=0)
+        reference = None if has_all else self.runners.take(key)
+        if reference is None:
+            reference = Reference(self._session(protocol, guest, None, silent=False), problem, REFERENCE_SECONDS)
+        else:
+            assert isinstance(reference.hosted.session, GatedSession)
+            reference.hosted.session.attend(guest)
+            reference.renew(REFERENCE_SECONDS)
+            self.clear(reference.hosted.arena)
+        guest.budgets.append(reference.hosted)
+        is_spent = True
+        try:
+            yield reference
+            is_spent = False
+        except Ruling:
+            is_spent = False
+            raise
+        finally:
+            assert isinstance(reference.hosted.session, GatedSession)
+            reference.hosted.session.part()
+            # One that compiled its baseline is not kept: torch falls back to eager after a few compilations.
+            self.runners.give_back(key, reference, is_spent=is_spent or has_all or protocol.baseline == "compile")
+
+    def contestant(
+        self,
+        candidate: Candidate,
+        protocol: Protocol,
+        guest: Guest,
+        inputs: Any,
+        line: socket.socket | None = None,
+        *,
+        silent: bool = False,
+    ) -> Contestant:
+        """A fresh contestant, with its line to a workshop; nothing of the candidate has run in it yet."""
+        contestant = Contestant(
+            self._session(protocol, guest, inputs, line, silent=silent), candidate, protocol.timeout
+        )
+        guest.budgets.append(contestant.hosted)
+        return contestant
+
+    def workshop(self, lines: Any, protocol: Protocol, guest: Guest) -> Session:
+        """A process without the device that compiles for those at the other ends of `lines`."""
+        wanted = request(protocol, self.device)
+        headers = self.headers()
+        if headers is not None:
+            wanted |= {"readable": [*wanted["readable"], str(headers)], "headers": str(headers)}
+        return GatedSession(self.server, lines, wanted, guest, is_workshop=True)
+
+    def headers(self) -> Path | None:
+        """A folder of precompiled headers for workshops, if it has one."""
+        return None
+
+    def can_open(self, protocol: Protocol, guest: Guest, inputs: Any) -> bool:
+        """Whether a process with nothing of anybody's in it can open the device now, in memory like a contestant's."""
+        session = self._session(protocol, guest, inputs, silent=False)
+        try:
+            session.ask("open", timeout=60.0)
+        except HostedEnd:
+            return False
+        finally:
+            session.close()
+        return True
+
+    def _session(
+        self, protocol: Protocol, guest: Guest, inputs: Any, line: socket.socket | None = None, *, silent: bool
+    ) -> Session:
+        self.enter()
+        try:
+            arena = self.new_arena(inputs, self.room(guest), silent=silent)
+        except CudaError:
+            self.runners.evict()  # What idle runners held, or our own allocator, may be what was missing.
+            self.tidy(most_bytes=0)
+            arena = self.new_arena(inputs, self.room(guest), silent=silent)
+        wanted = request(protocol, self.device, self.device_nodes())
+        return GatedSession(self.server, arena, wanted, guest, line)
+
+    def measure_alone(self, guest: Guest, findings: Findings, action: Callable[[], None]) -> None:
+        """Run `action` with the device to itself; again if a canary before or after says that it had not.
+
+        Raises:
+            Infrastructure: the device was not idle in any of the windows.
+        """
+        for session in guest.sessions:  # All have cores reserved, or one side is timed on other cores than the other.
+            session.wait_started()
+        if self.gate.capacity == 1 or self._canary is None:
+            with guest.window():
+                action()  # Nobody else of ours is there, and the trials see strangers by themselves.
+            return
+        for _ in range(NUM_WINDOWS):
+            with contextlib.ExitStack() as stack:
+                with findings.stage("gate"):
+                    stack.enter_context(guest.window())
+                    is_clean = self._canary.becomes_clean(SETTLE_SECONDS)
+                if not is_clean:
+                    continue
+                action()
+                if self._canary.is_clean():
+                    return
+        raise Infrastructure(f"{self.device} was not idle in {NUM_WINDOWS} windows")
+
+    def close(self) -> None:
+        """End the fork server and all that hangs on it."""
+        atexit.unregister(self.close)
+        try:
+            if len(self.runners):
+                self.enter()
+            self.runners.close()
+        finally:
+            self.server.close()
