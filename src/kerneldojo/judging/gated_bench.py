@@ -12,10 +12,10 @@ import json
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator
-from pathlib import Path
 from typing import Any
 
 from kerneldojo.devices.cuda.driver import CudaError
+from kerneldojo.devices.cuda.precompiled import Precompiled
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.cores import Cores
 from kerneldojo.judging.ends import HostedEnd, Infrastructure
@@ -195,13 +195,12 @@ class Bench(ABC):
     def workshop(self, lines: Any, protocol: Protocol, guest: Guest) -> Session:
         """A process without the device that compiles for those at the other ends of `lines`."""
         wanted = request(protocol, self.device)
-        headers = self.headers()
-        if headers is not None:
-            wanted |= {"readable": [*wanted["readable"], str(headers)], "headers": str(headers)}
+        if (made := self.precompiled()) is not None:
+            wanted |= {"readable": [*wanted["readable"], str(made.folder)], "precompiled": str(made.folder)}
         return GatedSession(self.server, lines, wanted, guest, is_workshop=True)
 
-    def headers(self) -> Path | None:
-        """A folder of precompiled headers for workshops, if it has one."""
+    def precompiled(self) -> Precompiled | None:
+        """What workshops find compiled, if there is anything."""
         return None
 
     def can_open(self, protocol: Protocol, guest: Guest, inputs: Any) -> bool:

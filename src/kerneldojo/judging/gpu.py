@@ -15,7 +15,7 @@ from kerneldojo.devices.cuda import toolchain
 from kerneldojo.devices.cuda.arena import CudaArena, enter_context
 from kerneldojo.devices.cuda.clock import Device as Clock
 from kerneldojo.devices.cuda.memory import SharedRegion
-from kerneldojo.devices.cuda.precompiled import PrecompiledHeaders
+from kerneldojo.devices.cuda.precompiled import Precompiled, Precompiler
 from kerneldojo.devices.cuda.window import Stopwatch
 from kerneldojo.judging.gate import Canary
 from kerneldojo.judging.gated_bench import Bench
@@ -61,7 +61,7 @@ class CudaBench(Bench):
         cores = cores or cores_of_gpus(count, sorted(os.sched_getaffinity(0)))[position]
         self._lock = threading.Lock()
         self._capability = (int(properties.major), int(properties.minor))
-        self._headers: PrecompiledHeaders | None = None
+        self._precompiler: Precompiler | None = None
         super().__init__(
             ForkServer("cuda", {"CUDA_VISIBLE_DEVICES": uuid, **FEW_QUEUES}), shares, f"cuda:{index}", cores, whole
         )
@@ -90,12 +90,12 @@ class CudaBench(Bench):
                     self._canary = canary
                 self._stopwatch = stopwatch
 
-    def headers(self) -> Path | None:
-        """See `Bench.headers`; begun for the first candidate that has a use for them, who does not wait for them."""
+    def precompiled(self) -> Precompiled:
+        """See `Bench.precompiled`; begun for the first candidate that has a use for it, who does not wait for it."""
         with self._lock:
-            if self._headers is None:
-                self._headers = PrecompiledHeaders(toolchain.find(self._capability), own_folder())
-            return self._headers.folder
+            if self._precompiler is None:
+                self._precompiler = Precompiler(toolchain.find(self._capability), own_folder())
+            return self._precompiler.made
 
     def close(self) -> None:
         """See `Bench.close`."""
@@ -103,8 +103,8 @@ class CudaBench(Bench):
             super().close()
         finally:
             with self._lock:
-                if self._headers is not None:
-                    self._headers.close()
+                if self._precompiler is not None:
+                    self._precompiler.close()
 
     def new_arena(self, inputs: SharedRegion | None, shares: Shares, *, silent: bool) -> CudaArena:
         """Exchange and heap; a reference runner's has the timed inputs too, which others then map."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kerneldojo.devices.cuda import toolchain
+from kerneldojo.devices.cuda import headers, toolchain
 from kerneldojo.devices.cuda.build import Builder, ExtensionError, UnsupportedOnDevice
 from kerneldojo.devices.cuda.compiler import _error
 from kerneldojo.devices.cuda.toolchain import without_architectures
@@ -116,7 +116,7 @@ def test_usual_sources_need_no_more_than_slim_headers(tmp_path: Path) -> None:
         PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }
     """)
     tools = toolchain.find((9, 0))
-    includes = [f"-I{toolchain.SLIM_HEADERS}", *tools.include_flags()]
+    includes = [f"-I{headers.SLIM}", *tools.include_flags()]
     command = tools.cxx_command("usual", source, tmp_path / "usual.o", [*includes, "-fsyntax-only"])
     assert subprocess.run(command, check=False, capture_output=True, text=True).stderr == ""
 

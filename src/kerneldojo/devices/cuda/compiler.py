@@ -1,9 +1,9 @@
 """From the sources of an extension to its library: compilers run, nothing of the candidate's does.
 
 The same here whether a process builds for itself or a workshop does for others (`contestant.workshop`). Sources are
-compiled for one architecture and with uncompressed machine code (`toolchain`), and against slim headers first: torch's
-umbrella headers are what an extension's build time goes to (on one machine 88 s of nvcc and 28 s of g++ become 11 and
-7, or with what g++ has `precompiled` 3). What does not compile that way is compiled against torch's own headers, and
+compiled for one architecture and with uncompressed machine code (`toolchain`), and against other `headers` than torch's
+own first, which are what an extension's build time goes to: on one machine 88 s of nvcc and 28 s of g++ become 11 and
+7, and with what is `precompiled` 6 and 3. What does not compile that way is compiled against torch's own headers, and
 only their verdict counts.
 """
 
@@ -14,14 +14,16 @@ import json
 import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from kerneldojo.devices.cuda import headers
 from kerneldojo.devices.cuda.flags import Flags
-from kerneldojo.devices.cuda.toolchain import SLIM_HEADERS, Toolchain
+from kerneldojo.devices.cuda.precompiled import Precompiled
+from kerneldojo.devices.cuda.toolchain import Toolchain
 
 MAX_LOG = 2000
 """Longest excerpt of a compiler's output that is passed on."""
@@ -66,8 +68,8 @@ class Compiler:
     """The compilers of this machine at work."""
 
     toolchain: Toolchain
-    headers: Path | None = None
-    """A folder of precompiled headers (`precompiled`), or one where some will be."""
+    precompiled: Precompiled | None = None
+    """What the judge has compiled beforehand, or will have."""
 
     def build(self, name: str, units: list[Unit], flags: Flags, folder: Path) -> Path:
         """Compile and link; the library is in `folder`, where all that is made goes.
@@ -79,40 +81,67 @@ class Compiler:
         has_cuda = any(unit.is_cuda for unit in units)
         if has_cuda and (self.toolchain.nvcc is None or self.toolchain.cuda_home is None):
             raise UnsupportedOnDevice("building a CUDA extension needs nvcc, which is not on this machine")
-        self._compile(name, units, flags, folder)
+        more = self._compile(name, units, flags, folder)
         if has_cuda and not self.toolchain.can_link:
             raise UnsupportedOnDevice("the CUDA extension compiles; running it needs a CUDA device")
-        objects = [unit.object_path(folder) for unit in units]
         if has_cuda:
             _run({"registry": self.toolchain.registry_command(folder / "registry.o")}, folder)
-            objects.append(folder / "registry.o")
+        try:
+            return self._link(units, more, flags, folder)
+        except ExtensionError:
+            if not more:
+                raise
+        # Nothing that is declared should be missing; but then only what comes of torch's own headers is a verdict.
+        return replace(self, precompiled=None).build(name, units, flags, folder)
+
+    def _link(self, units: list[Unit], more: list[Path], flags: Flags, folder: Path) -> Path:
+        has_cuda = any(unit.is_cuda for unit in units)
+        objects = [*(unit.object_path(folder) for unit in units), *more, *([folder / "registry.o"] if has_cuda else [])]
         library = folder / "linked.so"
-        cuda = has_cuda or flags.with_cuda
         # An object can carry options for link-time optimisation: where nobody asked for that, nobody reads them.
         extra = [*_NO_PLUGIN, *flags.link] if flags.are_plain else flags.link
+        cuda = has_cuda or flags.with_cuda
         _run({"link": self.toolchain.link_command(objects, library, cuda=cuda, extra=extra)}, folder)
         return library
 
-    def _compile(self, name: str, units: list[Unit], flags: Flags, folder: Path) -> None:
-        """Compile all units at once, against slim headers first; those that fail again, against torch's."""
-        failed = self._attempt(name, units, flags, folder, slim=True)
-        remaining = [unit for unit in units if unit.path.name in failed]
-        if remaining:
-            logs = self._attempt(name, remaining, flags, folder, slim=False)
-            if logs:
-                raise _error("\n".join(logs.values()), folder)
+    def _compile(self, name: str, units: list[Unit], flags: Flags, folder: Path) -> list[Path]:
+        """Compile all units at once; those that fail again, against the next headers. Returns objects to link too."""
+        more: list[Path] = []
+        left = {unit: self._headers_for(unit, flags) for unit in units}
+        while left:
+            commands = {unit.path.name: self._command(name, unit, left[unit][0], flags, folder) for unit in left}
+            logs = _run_all(commands, folder)
+            more += [extra for unit, tried in left.items() if unit.path.name not in logs for extra in tried[0].objects]
+            left = {unit: tried[1:] for unit, tried in left.items() if unit.path.name in logs}
+            if final := [logs[unit.path.name] for unit, others in left.items() if not others]:
+                raise _error("\n".join(final), folder)
+        return more
 
-    def _attempt(self, name: str, units: list[Unit], flags: Flags, folder: Path, *, slim: bool) -> dict[str, str]:
-        """Compile `units` in parallel; the logs of those that failed, by file name."""
-        commands: dict[str, list[str]] = {}
-        includes = self.toolchain.include_flags(flags.includes)
-        includes = [f"-I{SLIM_HEADERS}", *includes] if slim else includes
-        precompiled = [f"-I{self.headers}"] if slim and self.headers is not None else []
-        for unit in units:
-            flagged = [*includes, *flags.cuda] if unit.is_cuda else [*precompiled, *includes, *flags.cxx]
-            command = self.toolchain.nvcc_command if unit.is_cuda else self.toolchain.cxx_command
-            commands[unit.path.name] = command(name, unit.path, unit.object_path(folder), flagged)
-        return _run_all(commands, folder)
+    def _headers_for(self, unit: Unit, flags: Flags) -> list[_Headers]:
+        """What to compile it against, the cheapest first and torch's own last."""
+        own = self.toolchain.include_flags(flags.includes)
+        slim = [f"-I{headers.SLIM}", *own]
+        made = self.precompiled
+        if not unit.is_cuda:
+            return [_Headers([f"-I{made.folder}", *slim] if made else slim), _Headers(own)]
+        if made and made.has_brief and headers.suits_brief(headers.read(unit.path)):
+            brief = _Headers([f"-I{made.brief}", f"-I{headers.BRIEF}", *own], [made.brief_object])
+            return [brief, _Headers(slim), _Headers(own)]
+        return [_Headers(slim), _Headers(own)]
+
+    def _command(self, name: str, unit: Unit, chosen: _Headers, flags: Flags, folder: Path) -> list[str]:
+        command = self.toolchain.nvcc_command if unit.is_cuda else self.toolchain.cxx_command
+        given = flags.cuda if unit.is_cuda else flags.cxx
+        return command(name, unit.path, unit.object_path(folder), [*chosen.includes, *given])
+
+
+@dataclass(frozen=True)
+class _Headers:
+    """What comes first in the search path."""
+
+    includes: list[str]
+    objects: list[Path] = field(default_factory=list[Path])
+    """What is linked to whatever was compiled against them."""
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,25 @@
-"""torch's headers, compiled once by the judge, for the C++ half of candidates' extensions.
+"""What the judge compiles once, so that candidates' extensions need not: of torch's headers whatever can be kept.
 
 `load_inline` writes a C++ file beside the CUDA one, which binds functions to Python; nearly all of its time is g++
 reading the same headers again. Of these g++ can keep what it has read, for each level of optimisation apart. nvcc
-cannot, so that this is for C++ alone. Nothing of a candidate's enters it, candidates can read it and no more, and who
-compiles with other options, or before it is there, reads the headers as ever: g++ sees by itself whether it fits.
+cannot: for the CUDA file there are headers that say less, and an object with what they leave out (`brief`). Nothing of
+a candidate's enters any of it, candidates can read it and no more, and who compiles with other options, or before it is
+there, reads the headers as ever: g++ sees by itself whether what it finds fits.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import subprocess
 import tempfile
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
-from kerneldojo.devices.cuda.toolchain import SLIM_HEADERS, Toolchain
+from kerneldojo.devices.cuda import brief
+from kerneldojo.devices.cuda.headers import SLIM
+from kerneldojo.devices.cuda.toolchain import Toolchain, torch_home
 
 log = logging.getLogger(__name__)
 
@@ -27,24 +30,47 @@ NICENESS = 10
 """Verdicts come first."""
 
 
-class PrecompiledHeaders:
-    """A folder for the front of the search path, that fills up in the background.
+@dataclass(frozen=True)
+class Precompiled:
+    """Where it is. Asked anew for each build: it comes one after the other."""
+
+    folder: Path
+    """For the front of g++'s search path."""
+
+    @property
+    def brief(self) -> Path:
+        """For the front of nvcc's search path, with `headers.BRIEF`."""
+        return self.folder / "brief"
+
+    @property
+    def brief_object(self) -> Path:
+        """What the brief headers only declare."""
+        return self.brief / "brief.o"
+
+    @property
+    def has_brief(self) -> bool:
+        """Whether that is there."""
+        return self.brief_object.exists()
+
+
+class Precompiler:
+    """Fills a folder in the background.
 
     Args:
-        toolchain: whose compiler.
+        toolchain: whose compilers.
         parent: where the folder is made; some 240 MB for each level.
     """
 
     def __init__(self, toolchain: Toolchain, parent: Path) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="headers-", dir=parent))
-        self.folder.chmod(0o755)  # Candidates have other users' ids.
+        self.made = Precompiled(Path(tempfile.mkdtemp(prefix="headers-", dir=parent)))
+        self.made.folder.chmod(0o755)  # Candidates have other users' ids.
         self._toolchain = toolchain
         self._is_closed = False
         self._running: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
-        header = self.folder / HEADER
+        header = self.made.folder / HEADER
         header.parent.mkdir()
-        shutil.copyfile(SLIM_HEADERS / HEADER, header)  # For whom nothing fits.
+        shutil.copyfile(SLIM / HEADER, header)  # For whom nothing fits.
         self._target = header.with_name(f"{header.name}.gch")  # Of several in it g++ takes the one that fits.
         self._target.mkdir()
         self._thread = threading.Thread(target=self._fill, name="precompiling", daemon=True)
@@ -56,7 +82,7 @@ class PrecompiledHeaders:
         return len(list(self._target.glob("level*")))
 
     def wait(self) -> None:
-        """Until all levels are there, or cannot be had."""
+        """Until all is there that can be had."""
         self._thread.join()
 
     def close(self) -> None:
@@ -66,26 +92,45 @@ class PrecompiledHeaders:
             if self._running is not None:
                 self._running.kill()
         self._thread.join()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.made.folder, ignore_errors=True)
 
     def _fill(self) -> None:
+        self._make_brief()
+        includes = [f"-I{SLIM}", *self._toolchain.include_flags()]
         for number, level in enumerate(LEVELS):
-            part = self.folder / "part"
-            includes = [f"-I{SLIM_HEADERS}", *self._toolchain.include_flags()]
-            command = self._toolchain.header_command(SLIM_HEADERS / HEADER, part, [*includes, *level.split()])
-            with self._lock:
-                if self._is_closed:
-                    return
-                self._running = subprocess.Popen(
-                    ["nice", "-n", str(NICENESS), *command],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                )
-            _, told = self._running.communicate()
-            if self._running.returncode:
-                if not self._is_closed:  # Nobody needs it: whoever compiles reads the headers themselves.
-                    log.warning("headers cannot be precompiled: %s", told.decode("utf-8", "replace")[:500])
+            part = self.made.folder / "part"
+            command = self._toolchain.header_command(SLIM / HEADER, part, [*includes, *level.split()])
+            if not self._compiles(command, part, self._target / f"level{number}"):
                 return
-            part.chmod(0o644)
-            os.replace(part, self._target / f"level{number}")  # noqa: PTH105 - at once, or a half is read
+
+    def _make_brief(self) -> None:
+        if self._toolchain.nvcc is None:
+            return  # No CUDA file is compiled here.
+        self.made.brief.mkdir()
+        try:
+            source = brief.write(torch_home() / "include", self.made.brief)
+        except (LookupError, OSError) as error:  # Whoever compiles takes the slim headers.
+            log.warning("there are no brief headers for this torch: %s", error)
+            return
+        part = self.made.folder / "part.o"
+        self._compiles(self._toolchain.brief_command(source, part), part, self.made.brief_object)
+
+    def _compiles(self, command: list[str], part: Path, target: Path) -> bool:
+        """Compile something, and put it in its place once it is whole."""
+        with self._lock:
+            if self._is_closed:
+                return False
+            self._running = subprocess.Popen(
+                ["nice", "-n", str(NICENESS), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+        _, told = self._running.communicate()
+        if self._running.returncode:
+            if not self._is_closed:  # Nobody needs it: whoever compiles reads the headers themselves.
+                log.warning("headers cannot be precompiled: %s", told.decode("utf-8", "replace")[:500])
+            return False
+        part.chmod(0o644)
+        part.replace(target)
+        return True

@@ -14,10 +14,9 @@ from typing import Any
 
 import torch
 
-HEADERS = Path(__file__).with_name("include")
+from kerneldojo.devices.cuda import headers
+
 REGISTRY = Path(__file__).with_name("registry.c")
-SLIM_HEADERS = HEADERS / "slim"
-"""Shadows of torch's umbrella headers that declare what candidates usually need."""
 
 _NVCC_FLAGS = (
     "-D__CUDA_NO_HALF_OPERATORS__",
@@ -27,13 +26,6 @@ _NVCC_FLAGS = (
     "--expt-relaxed-constexpr",
 )
 """What torch itself passes to nvcc for every extension."""
-
-_BINDS = "-DDOJO_BINDS"
-_SAID = {
-    _BINDS: re.compile(r"\bpy::|pybind|PYBIND|\bPy[A-Z_]|THP[A-Z]"),
-    "-DDOJO_LISTS": re.compile(r"\b(?:cat|stack|concat|I?TensorList\w*)\b"),
-}
-"""What a source says that wants more of the slim headers: it binds something to Python, or takes lists of tensors."""
 
 _OURS_TO_CHOOSE = re.compile(
     r"-gencode|--generate-code|-arch|--gpu-architecture|-code|--gpu-code|-cudart|--cudart|-compress-mode|--compress-mode"
@@ -58,10 +50,10 @@ class Toolchain:
 
     def include_flags(self, extra: Iterable[str] = ()) -> list[str]:
         """Preprocessor flags for torch, Python and CUDA; the candidate's own folders first."""
-        home = _torch_home()
+        home = torch_home()
         folders = [home / "include", home / "include" / "torch" / "csrc" / "api" / "include"]
         if not (home / "include" / "c10" / "cuda" / "impl" / "cuda_cmake_macros.h").exists():
-            folders.append(HEADERS / "generated")
+            folders.append(headers.HEADERS / "generated")
         folders.append(Path(sysconfig.get_paths()["include"]))
         flags = [f"-I{folder}" for folder in extra]
         if self.cuda_home is not None:
@@ -70,9 +62,8 @@ class Toolchain:
 
     def cxx_command(self, module: str, source: Path, target: Path, extra: Iterable[str]) -> list[str]:
         """Compile a C++ source to an object; optimised, like torch's own, only if `extra` says so."""
-        wants = [
-            flag for flag in _wants(source) if flag != _BINDS
-        ]  # Always there, or what is precompiled does not fit.
+        # What binds is always there, or what is precompiled would not fit.
+        wants = [flag for flag in headers.wants(headers.read(source)) if flag != headers.BINDS]
         return [self.cxx, *_common(module), *wants, *extra, "-c", str(source), "-o", str(target)]
 
     def nvcc_command(self, module: str, source: Path, target: Path, extra: Iterable[str]) -> list[str]:
@@ -84,7 +75,7 @@ class Toolchain:
         return [
             self.nvcc,
             *common,
-            *_wants(source),
+            *headers.wants(headers.read(source)),
             *flags,
             *without_architectures(extra),
             "-c",
@@ -98,13 +89,18 @@ class Toolchain:
         common = [flag for flag in _common("") if not flag.startswith("-DTORCH_EXTENSION_NAME")]
         return [self.cxx, *common, *extra, "-x", "c++-header", str(header), "-o", str(target)]
 
+    def brief_command(self, source: Path, target: Path) -> list[str]:
+        """Compile what the brief headers only declare (`brief`): every function there is, for others to call."""
+        kept = ["-O1", "-fno-inline", "-fvisibility=hidden"]
+        return [self.cxx, *_common("dojo"), *self.include_flags(), *kept, "-c", str(source), "-o", str(target)]
+
     def registry_command(self, target: Path) -> list[str]:
         """Compile the table of registered kernels."""
         return [self.cxx, "-x", "c", "-O2", "-fPIC", "-c", str(REGISTRY), "-o", str(target)]
 
     def link_command(self, objects: Iterable[Path], target: Path, *, cuda: bool, extra: Iterable[str]) -> list[str]:
         """Link objects into a Python extension."""
-        library = _torch_home() / "lib"
+        library = torch_home() / "lib"
         command = [self.cxx, "-shared", *(str(item) for item in objects), f"-L{library}", f"-Wl,-rpath,{library}"]
         command += ["-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
         if cuda and self.cuda_home is not None:
@@ -149,12 +145,6 @@ def _common(module: str) -> list[str]:
     return [*defines, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}", _standard(), "-fPIC", "-w"]
 
 
-def _wants(source: Path) -> list[str]:
-    """What tells the slim headers how much of torch a source needs."""
-    text = source.read_text("utf-8", "replace") if source.is_file() else ""  # The compiler says what is missing.
-    return [flag for flag, words in _SAID.items() if words.search(text)]
-
-
 @cache
 def _standard() -> str:
     """The C++ standard that this version of torch builds extensions with."""
@@ -165,7 +155,8 @@ def _standard() -> str:
     return found.group() if found else "-std=c++17"
 
 
-def _torch_home() -> Path:
+def torch_home() -> Path:
+    """The folder of the torch that is installed."""
     return Path(torch.__file__).parent
 
 

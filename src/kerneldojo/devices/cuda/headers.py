@@ -1,0 +1,50 @@
+"""Which headers a source is compiled against: brief ones, slim ones, or torch's own.
+
+torch's umbrella headers are what an extension's build time goes to, and few sources need a tenth of what they declare.
+So `include` has others of the same names, that come before them in the search path: *slim* ones, which include less of
+torch's own, and for the CUDA half *brief* ones, in which a tensor is declared and no more (`brief`). A source that
+needs more than either has does not compile against it, and is compiled against the next; only what torch's own headers
+have to say is a verdict. Where a source says beforehand what it needs, it does not come to that.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+HEADERS = Path(__file__).with_name("include")
+SLIM, BRIEF = HEADERS / "slim", HEADERS / "brief"
+
+BINDS = "-DDOJO_BINDS"
+_SAID = {
+    BINDS: re.compile(r"\bpy::|pybind|PYBIND|\bPy[A-Z_]|THP[A-Z]"),
+    "-DDOJO_LISTS": re.compile(r"\b(?:cat|stack|concat|I?TensorList\w*)\b"),
+}
+"""What a source says that wants more of the slim headers: it binds something to Python, or takes lists of tensors."""
+
+_INCLUDES = re.compile(r'^\s*#\s*include\s*[<"]((?:torch|ATen|c10|caffe2|pybind11)/[^>"]*|Python\.h)[>"]', re.MULTILINE)
+_BESIDE_BRIEF = frozenset(
+    {
+        *("ATen/AccumulateType.h", "ATen/Dispatch.h", "ATen/OpMathType.h", "c10/core/ScalarType.h"),
+        *("c10/cuda/CUDAException.h", "c10/cuda/CUDAMathCompat.h", "c10/macros/Macros.h", "c10/util/ArrayRef.h"),
+        *("c10/util/BFloat16.h", "c10/util/Exception.h", "c10/util/Half.h", "c10/util/Optional.h"),
+    }
+)
+"""torch's own headers that know no tensor, and so get on with the brief ones."""
+
+
+def read(source: Path) -> str:
+    """The text of a source; empty if there is none, for the compiler will say so."""
+    return source.read_text("utf-8", "replace") if source.is_file() else ""
+
+
+def wants(text: str) -> list[str]:
+    """What tells the slim headers how much of torch a source needs."""
+    return [flag for flag, words in _SAID.items() if words.search(text)]
+
+
+def suits_brief(text: str) -> bool:
+    """Whether the brief headers may well be enough for a CUDA source."""
+    return not wants(text) and all(
+        (BRIEF / header).is_file() or header in _BESIDE_BRIEF for header in _INCLUDES.findall(text)
+    )

@@ -1,0 +1,4 @@
+// Stands in for torch/all.h while the CUDA half of a candidate is built: see types.h beside this.
+#pragma once
+
+#include <torch/types.h>
