@@ -4,7 +4,7 @@ The same here whether a process builds for itself or a workshop does for others 
 compiled for one architecture and with uncompressed machine code (`toolchain`), and against other `headers` than torch's
 own first, which are what an extension's build time goes to: on one machine 88 s of nvcc and 28 s of g++ become 11 and
 7, and with what is `precompiled` 6 and 3. What does not compile that way is compiled against torch's own headers, and
-only their verdict counts.
+only their verdict counts, or that nothing in them could help (`names`).
 """
 
 from __future__ import annotations
@@ -112,10 +112,19 @@ class Compiler:
             commands = {unit.path.name: self._command(name, unit, left[unit][0], flags, folder) for unit in left}
             logs = _run_all(commands, folder)
             more += [extra for unit, tried in left.items() if unit.path.name not in logs for extra in tried[0].objects]
-            left = {unit: tried[1:] for unit, tried in left.items() if unit.path.name in logs}
-            if final := [logs[unit.path.name] for unit, others in left.items() if not others]:
+            failed = {unit: tried for unit, tried in left.items() if unit.path.name in logs}
+            if final := [logs[one.path.name] for one, tried in failed.items() if self._is_final(one, tried, logs)]:
                 raise _error("\n".join(final), folder)
+            left = {unit: tried[1:] for unit, tried in failed.items()}
         return more
+
+    def _is_final(self, unit: Unit, tried: list[_Headers], logs: Mapping[str, str]) -> bool:
+        """Whether no other headers are left to be tried, or none would help."""
+        names = self.precompiled.names() if self.precompiled and tried[1:] else None
+        kind = f"{tried[0].kind}{unit.path.suffix}"
+        return not tried[1:] or (
+            names is not None and names.settle(kind, headers.read(unit.path), logs[unit.path.name])
+        )
 
     def _headers_for(self, unit: Unit, flags: Flags) -> list[_Headers]:
         """What to compile it against, the cheapest first and torch's own last."""
@@ -123,11 +132,11 @@ class Compiler:
         slim = [f"-I{headers.SLIM}", *own]
         made = self.precompiled
         if not unit.is_cuda:
-            return [_Headers([f"-I{made.folder}", *slim] if made else slim), _Headers(own)]
+            return [_Headers("slim", [f"-I{made.folder}", *slim] if made else slim), _Headers("own", own)]
         if made and made.has_brief and headers.suits_brief(headers.read(unit.path)):
-            brief = _Headers([f"-I{made.brief}", f"-I{headers.BRIEF}", *own], [made.brief_object])
-            return [brief, _Headers(slim), _Headers(own)]
-        return [_Headers(slim), _Headers(own)]
+            brief = _Headers("brief", [f"-I{made.brief}", f"-I{headers.BRIEF}", *own], [made.brief_object])
+            return [brief, _Headers("slim", slim), _Headers("own", own)]
+        return [_Headers("slim", slim), _Headers("own", own)]
 
     def _command(self, name: str, unit: Unit, chosen: _Headers, flags: Flags, folder: Path) -> list[str]:
         command = self.toolchain.nvcc_command if unit.is_cuda else self.toolchain.cxx_command
@@ -137,9 +146,11 @@ class Compiler:
 
 @dataclass(frozen=True)
 class _Headers:
-    """What comes first in the search path."""
+    """What a source is compiled against."""
 
+    kind: str
     includes: list[str]
+    """Flags for the search path."""
     objects: list[Path] = field(default_factory=list[Path])
     """What is linked to whatever was compiled against them."""
 

@@ -2,8 +2,9 @@
 
 `load_inline` writes a C++ file beside the CUDA one, which binds functions to Python; nearly all of its time is g++
 reading the same headers again. Of these g++ can keep what it has read, for each level of optimisation apart. nvcc
-cannot: for the CUDA file there are headers that say less, and an object with what they leave out (`brief`). Nothing of
-a candidate's enters any of it, candidates can read it and no more, and who compiles with other options, or before it is
+cannot: for the CUDA file there are headers that say less, and an object with what they leave out (`brief`). And the
+names in all of them are listed, so that what is wrong for good need not be compiled again (`names`). Nothing of a
+candidate's enters any of it, candidates can read it and no more, and who compiles with other options, or before it is
 there, reads the headers as ever: g++ sees by itself whether what it finds fits.
 """
 
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from kerneldojo.devices.cuda import brief
 from kerneldojo.devices.cuda.headers import SLIM
+from kerneldojo.devices.cuda.names import Names
 from kerneldojo.devices.cuda.toolchain import Toolchain, torch_home
 
 log = logging.getLogger(__name__)
@@ -46,6 +48,15 @@ class Precompiled:
     def brief_object(self) -> Path:
         """What the brief headers only declare."""
         return self.brief / "brief.o"
+
+    @property
+    def names_file(self) -> Path:
+        """What `names.Names` writes."""
+        return self.folder / "names.json"
+
+    def names(self) -> Names | None:
+        """Names of torch's headers; None while they are not there."""
+        return Names.read(self.names_file) if self.names_file.exists() else None
 
     @property
     def has_brief(self) -> bool:
@@ -113,7 +124,18 @@ class Precompiler:
             log.warning("there are no brief headers for this torch: %s", error)
             return
         part = self.made.folder / "part.o"
-        self._compiles(self._toolchain.brief_command(source, part), part, self.made.brief_object)
+        if self._compiles(self._toolchain.brief_command(source, part), part, self.made.brief_object):
+            self._list_names()
+
+    def _list_names(self) -> None:
+        try:
+            names = Names.collect(self._toolchain, self.made.brief, self.made.brief)
+        except (OSError, subprocess.CalledProcessError) as error:  # Then all is asked of torch's own headers.
+            log.warning("names in torch's headers cannot be listed: %s", error)
+            return
+        part = self.made.folder / "part.json"
+        names.write(part)
+        _place(part, self.made.names_file)
 
     def _compiles(self, command: list[str], part: Path, target: Path) -> bool:
         """Compile something, and put it in its place once it is whole."""
@@ -131,6 +153,11 @@ class Precompiler:
             if not self._is_closed:  # Nobody needs it: whoever compiles reads the headers themselves.
                 log.warning("headers cannot be precompiled: %s", told.decode("utf-8", "replace")[:500])
             return False
-        part.chmod(0o644)
-        part.replace(target)
+        _place(part, target)
         return True
+
+
+def _place(part: Path, target: Path) -> None:
+    """At once, or somebody reads a half."""
+    part.chmod(0o644)
+    part.replace(target)

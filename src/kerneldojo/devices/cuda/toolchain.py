@@ -94,6 +94,13 @@ class Toolchain:
         kept = ["-O1", "-fno-inline", "-fvisibility=hidden"]
         return [self.cxx, *_common("dojo"), *self.include_flags(), *kept, "-c", str(source), "-o", str(target)]
 
+    def preprocess_command(self, source: Path, extra: Iterable[str]) -> list[str]:
+        """Print what a compiler reads for a C++ or CUDA source, definitions of macros included."""
+        if source.suffix != ".cu":
+            return [self.cxx, *_common("dojo"), *extra, "-E", "-dD", str(source)]
+        assert self.nvcc is not None
+        return [self.nvcc, *_common("dojo")[:-2], *_NVCC_FLAGS, *extra, "-E", "-Xcompiler", "-dD", str(source)]
+
     def registry_command(self, target: Path) -> list[str]:
         """Compile the table of registered kernels."""
         return [self.cxx, "-x", "c", "-O2", "-fPIC", "-c", str(REGISTRY), "-o", str(target)]

@@ -1,0 +1,114 @@
+"""Whether torch's own headers could still help a source that does not compile against slimmer ones.
+
+Most sources that do not compile are simply wrong, and to hear that from torch's own headers takes ten times as long as
+from slim ones. Other headers can help in three ways: with a name that is missing, with a macro, or with one more
+overload, conversion or operator. So the judge lists torch's names and macros once, and a source is wrong for good if
+
+- it mentions no macro that only torch's own headers have, for without one anything may be misread;
+- the compiler's first complaint, of which the others may be consequences, is of a name that torch does not have, or of
+  the syntax, or the assembler's for the device: no header cures these;
+- it misses no name that torch does have, or its author would be told of mistakes that are none.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kerneldojo.devices.cuda.headers import BRIEF, SLIM
+from kerneldojo.devices.cuda.toolchain import Toolchain
+
+UMBRELLA = "#include <torch/extension.h>\n#include <c10/cuda/CUDAGuard.h>\n#include <c10/cuda/CUDAStream.h>\n"
+"""What candidates include, or is included for them."""
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
+_MARKER = re.compile(r"^# \d+ .*$", re.MULTILINE)
+_ERROR = re.compile(r"^.*?(\bptxas )?\b(?:fatal )?(?:error|fatal)\s*: *(.*)$", re.MULTILINE)
+_UNKNOWN = re.compile(
+    r"""identifier "(\w+)" is undefined|has no member "(\w+)\"|has no member named '(\w+)'"""
+    r"""|^'(?:\w+::)*(\w+)' (?:was not declared|does not name a type|is not a member of|has not been declared)"""
+)
+_SYNTAX = re.compile(r"expected (?:an? |'|unqualified-id|primary-expression|initializer|declaration)")
+
+
+@dataclass(frozen=True)
+class Names:
+    """What torch's headers call things."""
+
+    known: frozenset[str]
+    """All names in torch's own headers, and in those that they include."""
+    macros: Mapping[str, frozenset[str]]
+    """Macros of torch's own headers that slimmer ones do not have; by those, and a source's suffix: `slim.cu`."""
+
+    @classmethod
+    def collect(cls, toolchain: Toolchain, brief: Path, folder: Path) -> Names:
+        """Ask the preprocessors; some seconds.
+
+        Args:
+            toolchain: whose headers.
+            brief: the folder of what the brief headers include.
+            folder: for sources, which stay there.
+
+        Raises:
+            subprocess.CalledProcessError: torch's headers are not all there.
+        """
+        known, macros = set[str](), dict[str, frozenset[str]]()
+        for suffix in (".cpp", ".cu"):
+            source = folder / f"names{suffix}"
+            source.write_text(UMBRELLA)
+
+            def read(*folders: Path, source: Path = source) -> str:
+                flags = [*(f"-I{one}" for one in folders), *toolchain.include_flags()]
+                command: Sequence[str] = toolchain.preprocess_command(source, flags)
+                done = subprocess.run(command, check=True, capture_output=True, text=True, errors="replace")
+                return _MARKER.sub("", done.stdout)
+
+            own = read()
+            known.update(_NAME.findall(own))
+            for kind, folders in (("slim", [SLIM]), ("brief", [brief, BRIEF])):
+                macros[kind + suffix] = frozenset(_MACRO.findall(own)) - {*_MACRO.findall(read(*folders))}
+        return cls(frozenset(known), macros)
+
+    def settle(self, kind: str, source: str, log: str) -> bool:
+        """Whether a source is wrong for good.
+
+        Args:
+            kind: the headers against which it does not compile, and its suffix: `slim.cu`.
+            source: its text.
+            log: what the compiler said.
+        """
+        errors = [(is_assembler, _plain(told)) for is_assembler, told in _ERROR.findall(log)]
+        if not errors or not self.macros[kind].isdisjoint(_NAME.findall(source)):
+            return False
+        missing = [_missing(told) for _, told in errors]
+        if self.known & {*missing}:
+            return False
+        is_assembler, told = errors[0]
+        return bool(missing[0] or is_assembler or _SYNTAX.match(told))
+
+    def write(self, path: Path) -> None:
+        """To a file for `read`."""
+        macros = {kind: sorted(names) for kind, names in self.macros.items()}
+        path.write_text(json.dumps({"known": sorted(self.known), "macros": macros}))
+
+    @classmethod
+    def read(cls, path: Path) -> Names:
+        """What `write` wrote."""
+        found = json.loads(path.read_text())
+        return cls(frozenset(found["known"]), {kind: frozenset(names) for kind, names in found["macros"].items()})
+
+
+def _plain(told: str) -> str:
+    """With the quotation marks that g++ uses where it cannot print its own."""
+    return told.replace("\u2018", "'").replace("\u2019", "'")
+
+
+def _missing(told: str) -> str:
+    """The name that a complaint says is not there; empty if it is another complaint."""
+    found = _UNKNOWN.search(told)
+    return next(filter(None, found.groups()), "") if found else ""
