@@ -112,6 +112,7 @@ def attend(name: str, run: Run) -> None:
     path.unlink(missing_ok=True)
     command = [sys.executable, str(Path(__file__)), "--child", name, "--device", run.device, "--out", str(run.out)]
     command += ["--seconds", str(run.seconds), "--at-once", str(run.at_once), *(["--tiny"] if run.tiny else [])]
+    command += ["--match", run.match]
     started = time.monotonic()
     with (run.out / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
@@ -162,6 +163,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="for all of it")
     parser.add_argument("--tiny", action="store_true", help="as few of everything as shows that it runs")
     parser.add_argument("--at-once", type=int, default=4, help="verdicts at once in honest, attacks and faults")
+    parser.add_argument("--match", default="", help="of the suite only what has this regular expression in its name")
     parser.add_argument("--child", choices=SECTIONS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     out = options.out.resolve()
@@ -169,7 +171,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # So that what is under way is ended, not left.
     if options.child:
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-        child(options.child, Run(options.device, out, options.tiny, options.seconds, options.at_once))
+        child(options.child, Run(options.device, out, options.tiny, options.seconds, options.at_once, options.match))
         return
     until = time.monotonic() + options.seconds
     for name in options.only or [name for name in SECTIONS if name != "forms"]:
@@ -180,7 +182,7 @@ def main() -> None:
         if seconds < 30:
             break
         print(f"{name} ...", flush=True)
-        attend(name, Run(options.device, out, options.tiny, seconds, options.at_once))
+        attend(name, Run(options.device, out, options.tiny, seconds, options.at_once, options.match))
         row = result(out, name) or {}
         print(f"{name}: {row.get('status')} after {row.get('seconds')} s", flush=True)
         (out / "summary.txt").write_text(summary(out))

@@ -18,6 +18,8 @@ class Run:
     """How long it may take; it is killed a little later."""
     at_once: int
     """Verdicts under way at once where verdicts, not times, are what is looked at."""
+    match: str = ""
+    """Of the suite of exploits, only what has this regular expression in its name."""
 
     @property
     def on_gpu(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 import threading
 import time
@@ -46,7 +47,8 @@ def suite(run: Run, section: str, kind: str, repeats: int = 1, forms: str = "pla
     until = time.monotonic() + run.seconds - 15
     pool = open_pool(replace(run, device=at), run.at_once)
     honest = next(entry for entry in ENTRIES["honest"] if entry.name == "swish")
-    wanted = list(listed(entries, forms, repeats))[: run.some(1_000_000, 3 * repeats)]
+    wanted = [one for one in listed(entries, forms, repeats) if re.search(run.match, one[0])]
+    wanted = wanted[: run.some(1_000_000, 3 * repeats)]
     num_wanted = len(wanted) * (2 if kind == "fault" else 1)  # Each fault, and who comes next.
 
     def submit(entry: Any, mutation: str | None = None) -> Future[Any]:
