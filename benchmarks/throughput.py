@@ -28,9 +28,7 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from concurrent.futures import as_completed
@@ -40,13 +38,12 @@ from typing import Any, Literal
 sys.path.insert(0, str(Path(__file__).parent))
 
 from cases import Case, cases
+from throughput_peers import kernelbench, kernelgym
+from throughput_probes import distinct, disturbance, floor
 
 from kerneldojo.pool import LocalPool, PoolConfig
 from kerneldojo.schema import Evaluation, Job, Status
 
-HERE = Path(__file__).parent
-NUM_ROUNDS, NUM_TRIALS = 5, 100
-"""Of the protocol `standard`, for the peers."""
 SECTIONS = ("distinct", "floor", "disturbance", "triton", "cuda", "kernelbench", "kernelgym")
 WARM_NUMBERS = 50_000
 """Numbers of candidates that are judged before the clock starts; never those of counted ones."""
@@ -176,216 +173,6 @@ def machine_seconds() -> float:
     """CPU seconds that all of this machine's processes have used: an upper bound for ours if we are not alone."""
     fields = [int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
-
-
-# What is measured in processes of their own: this one must never hold a context.
-
-DISTINCT = """
-import hashlib, importlib.util, json, sys, tempfile
-from pathlib import Path
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-
-hashes = []
-with tempfile.TemporaryDirectory() as folder:
-    for number, row in enumerate(json.load(sys.stdin)):
-        path = Path(folder) / f"candidate_{number}.py"
-        path.write_text(row["source"])
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        kernel = next(value for value in vars(module).values() if isinstance(value, triton.JITFunction))
-        source = ASTSource(kernel, row["signature"], {"BLOCK": row["block"]})
-        compiled = triton.compile(source, target=GPUTarget("cuda", int(sys.argv[1]), 32))
-        hashes.append(hashlib.sha256(compiled.asm["cubin"]).hexdigest())
-print(json.dumps({"compiled": len(hashes), "distinct": len(set(hashes)), "target": f"sm_{sys.argv[1]}"}))
-"""
-FLOOR = """
-import ctypes, json, os, sys, time
-import torch
-num, at_once, how = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-
-def open_device():
-    if how == "bare":
-        cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
-        if cuda.cuInit(0) or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0):
-            os._exit(1)
-        return
-    torch.zeros(1, device="cpu" if how == "cpu" else "cuda:0").item()
-
-started, running, failed = time.perf_counter(), 0, 0
-for number in range(num + at_once):
-    if number >= at_once and running:
-        failed += os.wait()[1] != 0
-        running -= 1
-    if number < num:
-        running += 1
-        if os.fork() == 0:
-            open_device()
-            os._exit(0)
-while running:
-    failed += os.wait()[1] != 0
-    running -= 1
-print(json.dumps({"how": how, "at_once": at_once, "contexts": num, "failed": failed,
-                  "per_minute": round(60 * num / (time.perf_counter() - started), 1)}))
-"""
-CHURN = """
-import os, sys
-import torch
-at_once, device, running, count, owner = int(sys.argv[1]), sys.argv[2], 0, 0, os.getppid()
-while os.getppid() == owner:
-    while running < at_once:
-        running += 1
-        if os.fork() == 0:
-            torch.zeros(1, device=device).item()
-            os._exit(0)
-    os.wait()
-    running, count = running - 1, count + 1
-    print(count, flush=True)
-"""
-DISTURBANCE = """
-import json, statistics, subprocess, sys, time
-import torch
-churn, device, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
-values = torch.randn((1 << 24) if device != "cpu" else (1 << 14), device=device)
-wait = torch.cuda.synchronize if device != "cpu" else (lambda: None)
-
-def windows(seconds, length=40):
-    # Microseconds a call of windows of so many calls, as the judge's clock reads them.
-    found, until = [], time.perf_counter() + seconds
-    while time.perf_counter() < until:
-        wait()
-        begun = time.perf_counter_ns()
-        for _ in range(length):
-            torch.sigmoid(values)
-        wait()
-        found.append((time.perf_counter_ns() - begun) / 1000 / length)
-    return found
-
-def described(found):
-    # A verdict's figure is the middle of some 25 windows: so that is what must not move.
-    groups = [statistics.median(found[at:at + 25]) for at in range(0, max(1, len(found) - 24), 25)]
-    ordered, middle = sorted(found), statistics.median(found)
-    return {"windows": len(found), "median_us": round(middle, 3), "p95_us": round(ordered[int(0.95 * len(found))], 3),
-            "worst_us": round(ordered[-1], 3), "figures": len(groups),
-            "spread_of_figures": round((max(groups) - min(groups)) / middle, 5)}
-
-windows(min(0.5, seconds))
-quiet, told = windows(seconds), {}
-for at_once in (1, 4):
-    process = subprocess.Popen([sys.executable, "-c", churn, str(at_once), device], stdout=subprocess.PIPE)
-    process.stdout.readline()  # It has made its first, so its imports are done.
-    found = windows(seconds)
-    process.terminate()
-    made = len(process.stdout.read().split())
-    process.wait()
-    told[at_once] = described(found) | {"contexts_meanwhile": made}
-again = described(quiet + windows(seconds))
-shifts = {at_once: round(found["median_us"] / again["median_us"] - 1, 5) for at_once, found in told.items()}
-print(json.dumps({"device": device, "quiet": again, "disturbed": told, "shift_of_median": shifts,
-                  "harmless": all(abs(shift) < 0.01 for shift in shifts.values())
-                  and all(found["spread_of_figures"] < again["spread_of_figures"] + 0.01 for found in told.values())}))
-"""
-"""`harmless` says whether `PoolConfig.contexts_beside_windows` may be set on such a machine."""
-
-
-def distinct(chosen: list[Case], num: int, target: int) -> dict[str, Any]:
-    """Compile every candidate's kernel without running it, and count different binaries."""
-    rows = [
-        {
-            "source": chosen[number % len(chosen)].candidate(number).source,
-            "signature": chosen[number % len(chosen)].signature,
-            "block": 64 if chosen[number % len(chosen)].problem.name == "product" else 1024,
-        }
-        for number in range(num)
-    ]
-    return child([sys.executable, "-c", DISTINCT, str(target)], json.dumps(rows))
-
-
-def floor(num: int, at_once: int, how: str, **environment: str) -> dict[str, Any]:
-    """Fresh CUDA contexts a minute, in forks of a process that has imported torch."""
-    return child([sys.executable, "-c", FLOOR, str(num), str(at_once), how], **environment) | environment
-
-
-def disturbance(device: str, seconds: float) -> dict[str, Any]:
-    """A fixed kernel's time with and without another process that makes and destroys contexts."""
-    return child([sys.executable, "-c", DISTURBANCE, CHURN, device, str(seconds)])
-
-
-def child(command: list[str], given: str = "", **extra: str) -> dict[str, Any]:
-    """Run a command that prints one JSON object last; what goes wrong becomes `error`."""
-    with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "TRITON_CACHE_DIR": cache, **extra}
-        done = subprocess.run(command, input=given, capture_output=True, text=True, env=environment, check=False)
-    if done.returncode:
-        return {"error": (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:300]}
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-# The peers.
-
-
-def kernelbench(checkout: Path, jobs: list[Job], python: str) -> dict[str, Any]:
-    """KernelBench's evaluation, a fresh process each."""
-    seconds: list[float] = []
-    found: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for number, job in enumerate(jobs):
-            problem, kernel = folder / f"problem{number}.py", folder / f"kernel{number}.py"
-            problem.write_text(job.problem.source)
-            kernel.write_text(job.candidate.source)
-            command = [python, str(HERE / "peers" / "kernelbench.py"), str(checkout), str(problem), str(kernel)]
-            command += [str(NUM_ROUNDS), str(NUM_TRIALS), job.candidate.language]
-            started = time.perf_counter()
-            found.append(told(command, folder))
-            if found[-1]["correct"]:
-                seconds.append(time.perf_counter() - started)
-    return peer_summary(seconds, found)
-
-
-def kernelgym(checkout: Path, jobs: list[Job], python: str) -> dict[str, Any]:
-    """KernelGYM's worker pool with its default settings."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        rows = [(job.problem.source, job.candidate.source, job.candidate.language) for job in jobs]
-        keys = ("problem", "candidate", "backend")
-        lines = [json.dumps(dict(zip(keys, row, strict=True))) for row in rows]
-        (folder / "tasks.jsonl").write_text("\n".join(lines))
-        command = [python, str(HERE / "peers" / "kernelgym.py"), str(checkout), str(folder / "tasks.jsonl")]
-        done = run_peer([*command, str(NUM_ROUNDS), str(NUM_TRIALS)], folder)
-    found = [json.loads(line[7:]) for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    if len(found) < len(jobs):
-        found.append({"correct": False, "error": last_line(done)})
-    return peer_summary([one["seconds"] for one in found if one["correct"]], found)
-
-
-def told(command: list[str], folder: Path) -> dict[str, Any]:
-    """What a driver printed of one candidate."""
-    done = run_peer(command, folder)
-    lines = [line[7:] for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    return json.loads(lines[-1]) if lines else {"correct": False, "error": last_line(done)}
-
-
-def run_peer(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a driver with caches of its own, so that nothing compiled earlier helps it."""
-    caches = {"TRITON_CACHE_DIR": str(folder / "triton"), "TORCH_EXTENSIONS_DIR": str(folder / "extensions")}
-    environment = {**os.environ, **caches}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
-
-
-def last_line(done: subprocess.CompletedProcess[str]) -> str:
-    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:300]
-
-
-def peer_summary(seconds: list[float], found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Rate of the evaluations that ended as they should: a failure says nothing of how long one takes."""
-    errors = Counter(str(one.get("error", "judged incorrect")) for one in found if not one["correct"])
-    summary: dict[str, Any] = {"evaluations": len(found), "correct": len(seconds)}
-    if seconds:
-        summary |= {"per_minute": round(60 * len(seconds) / sum(seconds), 2), "mean_seconds": statistics.mean(seconds)}
-    return summary | {"errors": dict(errors.most_common(5))}
 
 
 class Report:
