@@ -40,7 +40,7 @@ def gpu_tests(run: Run) -> Found:
     files = [path for path in (ROOT / "tests").rglob("test_*.py") if "mark.gpu" in path.read_text()]
     chosen = ["-m", "gpu", *(str(path.relative_to(ROOT)) for path in files if SUITE not in path.parents)]
     if not run.on_gpu:
-        chosen = [f"{devices}/test_statistics.py", f"{devices}/test_window_parts.py"]
+        chosen = [f"{devices}/test_fits.py", f"{devices}/test_window_parts.py"]
     program(run, "-m", "pytest", "-q", "-x" if run.tiny else "--maxfail=20", f"--junitxml={xml}", *chosen)
     counts = {"passed": 0, "skipped": 0}
     wrong: list[str] = []

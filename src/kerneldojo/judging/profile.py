@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kerneldojo.devices.cuda import statistics
+from kerneldojo.devices.cuda import charges
 from kerneldojo.devices.cuda.profiler import coverage
 from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.verdict import Findings
@@ -59,7 +59,7 @@ def fill(rows: Rows, findings: Findings) -> None:
     if full is not None and silenced is not None:
         error = math.hypot(*(fit.relative_error * fit.per_call_us for fit in (full, silenced)))
         other_us = max(0.0, silenced.per_call_us - host_floor_us(rows))
-        claimed = statistics.covered(claimed, full.per_call_us, other_us, error)
+        claimed = charges.covered(claimed, full.per_call_us, other_us, error)
     findings.coverage = claimed
 
 

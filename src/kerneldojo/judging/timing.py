@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from kerneldojo.contestant import tree
+from kerneldojo.devices.cuda import charges, trials
 from kerneldojo.devices.cuda import page as pages
-from kerneldojo.devices.cuda import statistics, trials
 from kerneldojo.devices.cuda.inputs import InputSets, Layout, may_shuffle, num_sets
 from kerneldojo.devices.cuda.memory import SharedRegion
 from kerneldojo.devices.cuda.trials import Effort, Series, Trials
@@ -251,8 +251,8 @@ def _collect(match: Match, twin: Hosted | None, result: Trials) -> None:
 
 def _check_before_the_clock(result: Trials) -> None:
     """See that the candidate did nothing while its context was brought in, when the inputs are there already."""
-    early = statistics.early_us(result.series["contestant"].windows, result.series["reference"].windows)
-    if early > statistics.EARLY_US:
+    early = charges.early_us(result.series["contestant"].windows, result.series["reference"].windows)
+    if early > charges.EARLY_US:
         raise exploit(
             "early_work", f"before each timed window it worked for {early:.0f} us, when its inputs were there already"
         )
@@ -336,7 +336,7 @@ def _timing(result: Trials, series: Series, per_call_us: float, interval_us: tup
         num_trials=sum(window.length for window in series.windows),
         judge_ms=per_call_us / 1000,
         device_ms=device_us / 1000 if device_us is not None else None,
-        host_bound=device_us is not None and statistics.host_bound(device_us, per_call_us),
+        host_bound=device_us is not None and charges.host_bound(device_us, per_call_us),
         clock_mhz=result.watch.range_mhz,
     )
 

@@ -53,7 +53,7 @@ class Findings:
     """Argument trees of timed calls, which the profile uses again."""
     full_fit: Any = None
     silenced_fit: Any = None
-    """The judge's clock on the candidate, whole and with its kernels silent (`devices.cuda.statistics.Fit`)."""
+    """The judge's clock on the candidate, whole and with its kernels silent (`devices.cuda.fits.Fit`)."""
     num_built: tuple[int, int] | None = None
     """Extensions that a workshop has built, and libraries it has given to contestant and twin, if there was one."""
     isolation: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ import pytest
 import torch
 from hosting import Hosted, Server, hosted
 
-from kerneldojo.devices.cuda import clock, profiler, statistics, trials
+from kerneldojo.devices.cuda import charges, clock, profiler, trials
 from kerneldojo.devices.cuda.inputs import InputSets, Layout
 from kerneldojo.devices.cuda.memory import OutOfRegionError, SharedRegion
 from kerneldojo.devices.cuda.trials import Effort, Trials
@@ -277,7 +277,7 @@ def test_an_honest_kernel_is_right_in_every_window_and_as_fast_as_events_say(
     claimed = sorted(race.contestant.spans_us)[len(race.contestant.spans_us) // 2]
     assert fit.per_call_us == pytest.approx(claimed, rel=0.15)
     assert race.contestant.num_disturbed < 0.2 * len(race.contestant.windows)
-    assert not statistics.charge(fit, race.reference.overhead_us, 20.0).batched
+    assert not charges.charge(fit, race.reference.overhead_us, 20.0).batched
     assert race.trials.watch.range_mhz is not None
     assert race.answers[1]["layouts"] == [{"shape": [8192, 8192], "stride": [8192, 1], "dtype": "float32"}]
 
@@ -319,7 +319,7 @@ def test_computing_before_the_clock_is_found(server: Server, stopwatch: Stopwatc
     assert not cheat.wrong
     for race, is_early in ((honest, False), (cheat, True)):
         windows = [race.trials.series[name].windows for name in ("contestant", "reference")]
-        assert (statistics.early_us(*windows) > statistics.EARLY_US) == is_early
+        assert (charges.early_us(*windows) > charges.EARLY_US) == is_early
 
 
 def test_a_contestant_that_raises_in_a_window_ends_its_series_only(server: Server, stopwatch: Stopwatch) -> None:

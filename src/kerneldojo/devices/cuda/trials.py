@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
 
+from kerneldojo.devices.cuda import charges
 from kerneldojo.devices.cuda import page as pages
-from kerneldojo.devices.cuda import statistics
+from kerneldojo.devices.cuda.charges import Charge
 from kerneldojo.devices.cuda.clock import Device, Watch
+from kerneldojo.devices.cuda.fits import Fit, Window, fit, rough_error
 from kerneldojo.devices.cuda.inputs import InputSets, Layout
-from kerneldojo.devices.cuda.statistics import Charge, Fit, Window
+from kerneldojo.devices.cuda.lengths import longest_window, plan_lengths
 from kerneldojo.devices.cuda.window import Plan, Side, Stopwatch, Timed, draw_plan
 
 ASK_EVERY = 4
@@ -83,7 +85,7 @@ def fits(series: Mapping[str, Series]) -> dict[str, Fit]:
     reading_us = 0.0
     for name, one in sorted(series.items(), key=lambda item: not item[1].is_trusted):  # These tell about the reading.
         try:
-            found[name] = statistics.fit(one.windows, is_trusted=one.is_trusted, reading_us=reading_us)
+            found[name] = fit(one.windows, is_trusted=one.is_trusted, reading_us=reading_us)
         except ValueError:
             continue
         if one.is_trusted:
@@ -94,8 +96,8 @@ def fits(series: Mapping[str, Series]) -> dict[str, Fit]:
 def charge(series: Mapping[str, Series], found: Mapping[str, Fit], name: str, trusted: str) -> Charge:
     """What a call of one side costs, by its windows and those of one that is trusted; `found` as from `fits`."""
     around = found[trusted]
-    paired = statistics.alone(series[name].windows, series[trusted].windows, around.per_call_us)
-    return statistics.charge(found[name], around.around_us, around.single_error_us, paired)
+    paired = charges.alone(series[name].windows, series[trusted].windows, around.per_call_us)
+    return charges.charge(found[name], around.around_us, around.single_error_us, paired)
 
 
 @dataclass
@@ -151,14 +153,14 @@ def run(
         if probe:
             per_call = max(timed.wall_us / timed.length for timed in probe.values())
             round_.is_warmed = has_spare and per_call < WARMED_US
-            longest = statistics.longest_window(per_call, longest, effort.window_us)
+            longest = longest_window(per_call, longest, effort.window_us)
         lengths: list[int] = []
         while round_.count < effort.max_windows and not all(item.failed for item in series.values()):
             if round_.count % ASK_EVERY == 0:
                 round_.relax(effort.target_error)
             if not lengths:
                 draws = [chance.random() for _ in range(24)]
-                lengths = statistics.plan_lengths(longest, 12, draws)
+                lengths = plan_lengths(longest, 12, draws)
             if between is not None:
                 between()
             round_.play(lengths.pop(), counted=True)
@@ -238,7 +240,7 @@ class _Round:
         for side in self._sides:
             windows = self._series[side.name].windows
             if side.is_trusted and len(windows) >= ENOUGH_WINDOWS:
-                if statistics.rough_error(windows) <= target_error:
+                if rough_error(windows) <= target_error:
                     self._seldom.add(side.name)
                 else:
                     self._seldom.discard(side.name)
@@ -281,7 +283,7 @@ class _Round:
         live = {side.name: side for side in self._sides if self._series[side.name].failed == pages.OK}
         decisive = [name for name, side in live.items() if side.is_decisive]
         if not is_late:
-            rough = [statistics.rough_error(self._series[name].windows) for name in decisive]
+            rough = [rough_error(self._series[name].windows) for name in decisive]
             if self.num_calls < effort.min_calls or any(error > effort.target_error for error in rough):
                 return False
         found = fits({name: self._series[name] for name, side in live.items() if side.is_decisive or side.is_trusted})

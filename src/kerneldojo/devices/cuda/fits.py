@@ -1,4 +1,4 @@
-"""From windows to a time per call: pure functions of what the judge's clock read.
+"""From windows to a time per call: the line through what the judge's clock read.
 
 A window is `length` calls in a row, timed from outside by the judge. Its wall time is a fixed overhead (signalling,
 switching contexts, the judge's own sampling of the outputs) plus `length` times the cost of a call, so the cost of a
@@ -26,9 +26,6 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
-SYSTEMATIC_US = 5.0
-"""What one call alone may cost beyond the fixed overhead for reasons of its own: cold translation caches, a context
-that was just switched in. Measured on an H200: 2 to 4 us."""
 MOST_DOUBT = 0.05
 """How unsure the judge's own slope may be to bear out another: half its interval over itself. Whoever hides work behind
 "done" gains no more than that, since more is seen."""
@@ -37,8 +34,6 @@ BIAS = 0.01
 is a little quicker than from many."""
 SLOW_HOST = 1.07
 """Windows are left out whose context took so many times longer to bring in than in the quickest quarter."""
-EARLY_US = 100.0
-"""How much longer than the reference runner a side may take, at the median, to bring its context in."""
 RESAMPLES = 200
 """Bootstrap samples behind every interval."""
 
@@ -93,18 +88,6 @@ class Fit:
     def relative_error(self) -> float:
         """Half the interval over the slope."""
         return _relative_error(self.per_call_us, self.interval_us)
-
-
-@dataclass(frozen=True)
-class Charge:
-    """What a call is charged with, and why."""
-
-    per_call_us: float
-    interval_us: tuple[float, float]
-    batched: bool
-    """Whether calls in a row cost so much less than one alone that they were not computed one by one."""
-    evidence: str = ""
-    """For `batched`: the two figures."""
 
 
 def fit(windows: Sequence[Window], *, is_trusted: bool = False, reading_us: float = 0.0) -> Fit:
@@ -166,139 +149,6 @@ def rough_error(windows: Sequence[Window]) -> float:
     residuals = times - slope * lengths
     scatter = 1.4826 * float(np.median(np.abs(residuals - np.median(residuals))))
     return 1.96 * scatter / math.sqrt(spread_of_lengths) / slope if slope > 0 else math.inf
-
-
-def charge(
-    measured: Fit, overhead_us: float, overhead_error_us: float, paired: tuple[float, float] | None = None
-) -> Charge:
-    """What a call costs, given what a window costs around its calls.
-
-    One call alone takes its time on the host, then its time on the device. Calls in a row overlap the two, so that each
-    costs the larger: never less than half of what one alone costs. A slope below that half, beyond the errors, means
-    that calls were not computed one by one; then one alone is what counts.
-
-    Args:
-        measured: the candidate's windows.
-        overhead_us: fixed cost of a window: `Fit.around_us` of a process that is trusted for it, the reference
-            runner's.
-        overhead_error_us: half the 95 % interval of that; `Fit.single_error_us` of the same process will do.
-        paired: what one call alone costs as `alone` has it: calls are batched only if that says so too.
-    """
-    plain = Charge(measured.per_call_us, measured.interval_us, batched=False)
-    if measured.single_us is None:
-        return plain
-    alone_us = measured.single_us - overhead_us
-    error = math.hypot(measured.single_error_us, overhead_error_us)
-    estimates = [(alone_us, error), *([paired] if paired is not None else [])]
-    if any(one - doubt - SYSTEMATIC_US <= 2 * measured.interval_us[1] for one, doubt in estimates):
-        return plain
-    alone_us, error = min(estimates)
-    evidence = f"a call alone takes {alone_us:.1f} us, calls in a row {measured.per_call_us:.1f} us each"
-    return Charge(alone_us, (max(alone_us - error, 0.0), alone_us + error), batched=True, evidence=evidence)
-
-
-def alone(measured: Sequence[Window], trusted: Sequence[Window], trusted_us: float) -> tuple[float, float] | None:
-    """What one call alone costs, and half the 95 % interval of that; None with fewer than three pairs of windows.
-
-    By the differences between windows of one call that lie next to each other: after the last call the device takes
-    240 or 310 us by turns to come back to the judge, and turns last for several windows.
-
-    Args:
-        measured: a side's windows.
-        trusted: those of the reference runner, some in the same rounds.
-        trusted_us: what a call of its costs.
-    """
-    singles = {window.turn: window.wall_us for window in trusted if window.length == 1 and window.undisturbed}
-    differences = np.array(
-        [
-            window.wall_us - singles[window.turn]
-            for window in measured
-            if window.length == 1 and window.undisturbed and window.turn is not None and window.turn in singles
-        ]
-    )
-    if len(differences) < 3:
-        return None
-    middle = float(np.median(differences))
-    scatter = 1.4826 * float(np.median(np.abs(differences - middle)))
-    return middle + trusted_us, 1.96 * 1.2533 * scatter / math.sqrt(len(differences))
-
-
-def early_us(measured: Sequence[Window], trusted: Sequence[Window]) -> float:
-    """How much longer a side took than the reference runner for what comes before the clock, beyond a call of its own.
-
-    The inputs are all there by then. Whoever computes ahead in that time takes longer than the others for it, in most
-    windows, or its quicker windows count. 0 where there is nothing to compare.
-    """
-
-    def beyond(windows: Sequence[Window]) -> float | None:
-        primes = [window.prime_us for window in windows if window.prime_us is not None]
-        ones = [
-            window.wall_us if window.done_us is None else window.done_us for window in windows if window.length == 1
-        ]
-        return float(np.median(primes)) - float(np.median(ones)) if primes and ones else None
-
-    mine, theirs = beyond(measured), beyond(trusted)
-    return 0.0 if mine is None or theirs is None else mine - theirs
-
-
-def host_bound(device_us: float, per_call_us: float) -> bool:
-    """Whether the device was busy for less than 80 % of the time, so that launching is what was measured."""
-    return device_us < 0.8 * per_call_us
-
-
-def believable_claim(claimed_us: float, measured: Fit) -> bool:
-    """Whether a contestant's own figure for the device is compatible with the judge's clock: not above it."""
-    return 0 < claimed_us <= measured.interval_us[1] * 1.05
-
-
-def covered(claimed: float, full_us: float, silenced_us: float, error_us: float) -> float:
-    """Cut a claimed coverage to what the judge's clock allows.
-
-    With its own kernels silent a candidate still spends the time that everything else takes; what vanished is the most
-    that its own kernels can account for.
-
-    Args:
-        claimed: own device time over total device time, as profiled in the contestant.
-        full_us: judge's time of a call.
-        silenced_us: judge's time of a call with own kernels silent.
-        error_us: half the 95 % interval of the difference.
-    """
-    allowed = (full_us - silenced_us + error_us) / full_us
-    return max(0.0, min(claimed, allowed, 1.0))
-
-
-def plan_lengths(longest: int, count: int, draws: Sequence[float]) -> list[int]:
-    """Lengths for `count` windows: a third of one call, a third near `longest`, the rest anywhere between.
-
-    Args:
-        longest: most calls that a window may have.
-        count: windows.
-        draws: at least `2 * count` secret numbers in [0, 1).
-    """
-    if longest < 2:
-        return [1] * count
-    lengths: list[int] = []
-    for index in range(count):
-        draw = draws[index]
-        if index % 3 == 0:
-            lengths.append(1)
-        elif index % 3 == 1:
-            lengths.append(longest - int(draw * max(1, longest // 8)))
-        else:
-            lengths.append(2 + int(draw * (longest - 1)))
-    order = sorted(range(count), key=lambda index: draws[count + index])
-    return [lengths[index] for index in order]
-
-
-def longest_window(per_call_us: float, num_sets: int, target_us: float = 3000.0) -> int:
-    """How many calls the longest window should have: long enough to drown the noise, one input set a call."""
-    wanted = math.ceil(target_us / max(per_call_us, 1e-3))
-    return max(2, min(num_sets, max(wanted, 4)))
-
-
-def spread(values: Sequence[float]) -> float:
-    """(max - min) / median: how far repeated measurements of the same thing lie apart."""
-    return (max(values) - min(values)) / float(np.median(values))
 
 
 def _relative_error(slope: float, interval: tuple[float, float]) -> float:
