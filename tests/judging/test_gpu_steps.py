@@ -25,7 +25,7 @@ import pytest
 from kerneldojo import Candidate, Problem
 from kerneldojo.contestant.arena import HostArena
 from kerneldojo.contestant.sandbox import processes
-from kerneldojo.judging import cuda, runners, timing
+from kerneldojo.judging import cuda, preparation, runners
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.gated_bench import Bench
@@ -127,7 +127,7 @@ class Windows:
     def prepare(self, match: Any, *_: Any) -> Any:
         return match
 
-    post_twin = staticmethod(timing.post_twin)
+    post_twin = staticmethod(preparation.post_twin)
 
     def add_twin(self, _: Any, twin: Any) -> None:
         with contextlib.suppress(Ruling):  # One that ticks in its twin, too, does so for ever.
@@ -175,7 +175,8 @@ def server() -> Generator[ForkServer]:
 @pytest.fixture
 def windows(monkeypatch: pytest.MonkeyPatch) -> Windows:
     windows = Windows()
-    monkeypatch.setattr(cuda, "timing", windows)
+    for name in ("preparation", "timing"):
+        monkeypatch.setattr(cuda, name, windows)
     monkeypatch.setattr(cuda, "profile", Profile())
     return windows
 

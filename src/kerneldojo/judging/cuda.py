@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kerneldojo.devices.cuda.launchers import checked
-from kerneldojo.judging import profile, timing
+from kerneldojo.judging import preparation, profile, timing
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.cause import check_cause, no_own_kernel
 from kerneldojo.judging.contestant import Contestant
@@ -207,14 +207,14 @@ class _Verdict:
         findings, bench = self.findings, self.bench
         has_own = match.seen.ran_own_kernel
         with findings.stage("prepare"):
-            drawn = timing.draw(match)
+            drawn = preparation.draw(match)
             is_well = has_own and twin.arrive()
             if has_own and not is_well:
                 self.workshop.check()
-            is_called = is_well and timing.post_twin(match, twin.contestant, drawn)
-            series = timing.prepare(match, drawn, inputs, findings)  # While the twin compiles.
+            is_called = is_well and preparation.post_twin(match, twin.contestant, drawn)
+            series = preparation.prepare(match, drawn, inputs, findings)  # While the twin compiles.
             if is_called:
-                timing.add_twin(series, twin.contestant)
+                preparation.add_twin(series, twin.contestant)
             findings.num_built = self.workshop.close()
         rows: profile.Rows = []
         broken: list[Ruling] = []

@@ -1,0 +1,114 @@
+"""What windows need, made while others may still use the device: inputs in shared memory, a first call of each side.
+
+Timed calls get inputs of their own, moved about from a few sets that the problem drew. The contestant's silent twin is
+timed like it, if it survives a call without its kernels (`judging.timing` plays the windows).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kerneldojo.contestant import tree
+from kerneldojo.devices.cuda.inputs import InputSets, Layout, may_shuffle, num_sets
+from kerneldojo.devices.cuda.memory import SharedRegion
+from kerneldojo.devices.cuda.trials import Trials
+from kerneldojo.judging.contestant import Contestant
+from kerneldojo.judging.hosted import Hosted
+from kerneldojo.judging.inspection import Inspection
+from kerneldojo.judging.rounds import Match, secret_seed
+from kerneldojo.judging.ruling import Ruling
+from kerneldojo.judging.sides import compile_baseline, nodes
+from kerneldojo.judging.verdict import Findings
+
+NUM_BASES = 4
+"""Sets of inputs that are drawn from the problem; timed calls get these, moved about."""
+MAX_SETS = 128
+TWIN_SECONDS = 20.0
+"""For the twin's first call; one that hangs without its kernels depends on them."""
+
+
+@dataclass
+class Prepared:
+    """Everything that windows need, made while others may still use the device."""
+
+    values: Any
+    """One set of inputs as the reference drew it: the structure of all."""
+    inputs: InputSets
+    outputs: list[Layout]
+    """Of the reference."""
+    layouts: list[Layout]
+    """Of the contestant's outputs."""
+    hosted: dict[str, Hosted]
+    """The sides by name."""
+    sets: dict[str, list[tree.Node]]
+    """Argument trees of each side, one a call."""
+    result: Trials | None = None
+    """What the last run of windows showed."""
+    inspection: Inspection | None = None
+    """What was kept of its outputs."""
+
+
+def draw(match: Match) -> list[Any]:
+    """Construct both sides, after the rounds, and draw the sets of inputs that all others are made from.
+
+    Raises:
+        Ruling: the candidate does not get so far.
+    """
+    match.prepare("timed")
+    return [match.reference.draw("get_inputs", secret_seed()) for _ in range(NUM_BASES)]
+
+
+def prepare(match: Match, drawn: list[Any], region: SharedRegion, findings: Findings) -> Prepared:
+    """Lay the inputs out, and call both sides once.
+
+    Args:
+        match: reference and contestant.
+        drawn: as `draw` returned it.
+        region: memory for the inputs, mapped by all of them.
+        findings: where the argument trees go, for the profile.
+
+    Raises:
+        Ruling: the candidate does not get so far.
+    """
+    reference, contestant = match.reference, match.contestant
+    bases = [tree.tensors(values) for values in drawn]
+    layouts = [Layout.of(tensor) for tensor in bases[0]]
+    count = max(1, num_sets(layouts, region.size, MAX_SETS))
+    inputs = InputSets(region, bases, [may_shuffle(tensor) for tensor in bases[0]], count)
+    inputs.refresh(count)
+    hosted = {"contestant": contestant.hosted, "reference": reference.hosted}
+    sets = {name: nodes(party, drawn[0], inputs) for name, party in hosted.items()}
+    findings.timed_sets = sets["contestant"]
+    compile_baseline(reference, sets["reference"], findings)
+    expected = reference.expect("timed", drawn[0], ("native",), secret_seed())
+    answer = contestant.call("timed", contestant.hosted.give(drawn[0]), secret_seed())
+    return Prepared(
+        values=drawn[0],
+        inputs=inputs,
+        outputs=[Layout.of(tensor) for tensor in expected.outputs["native"]],
+        layouts=[Layout.of(tensor) for tensor in answer.outputs],
+        hosted=hosted,
+        sets=sets,
+    )
+
+
+def post_twin(match: Match, twin: Contestant, drawn: list[Any]) -> bool:
+    """Give the silent twin an instance and begin a call of it, which compiles; whether it gets so far."""
+    assert match.birth is not None
+    try:
+        Match(match.reference, twin, match.conduct).construct("timed", match.birth)
+        twin.post_call("timed", twin.hosted.give(drawn[0]), secret_seed(), silenced=True)
+    except Ruling:
+        return False
+    return True
+
+
+def add_twin(prepared: Prepared, twin: Contestant) -> None:
+    """Time the silent twin too, if it survives the call without its kernels that `post_twin` began."""
+    try:
+        twin.collect_call(TWIN_SECONDS)
+    except Ruling:
+        return
+    prepared.hosted["twin"] = twin.hosted
+    prepared.sets["twin"] = nodes(twin.hosted, prepared.values, prepared.inputs)
