@@ -14,7 +14,18 @@ from pathlib import Path
 import pytest
 from sandboxed import FORKED, HOST, inside, start
 
-from kerneldojo.contestant.sandbox import Features, Limits, Policy, Porter, SandboxError, begin, keeper, linux, sweeping
+from kerneldojo.contestant.sandbox import (
+    Features,
+    Limits,
+    Policy,
+    Porter,
+    SandboxError,
+    begin,
+    guests,
+    keeper,
+    linux,
+    sweeping,
+)
 from kerneldojo.contestant.sandbox.processes import children, descendants, is_alive
 
 pytestmark = pytest.mark.skipif(not HOST.takes_guests, reason="no namespaces that a guest could enter")
@@ -71,6 +82,44 @@ def test_it_is_the_child_of_who_forked_it_and_nobody_else_stays_a_zombie(scratch
         os._exit(3)
     assert _becomes_true(lambda: not is_alive(pid))
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3, "other children are left to who waits for them"
+
+
+@pytest.mark.parametrize("has_alarm", [True, False])
+def test_a_death_is_noticed_whose_signal_comes_too_late_for_a_handler(scratch: Path, has_alarm: bool) -> None:
+    """As one that arrives between the last instruction before a system call that waits, and that call."""
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    try:
+        if not has_alarm:  # Whoever took it for themselves did not ask.
+            signal.set_wakeup_fd(-1)
+        contained = start(lambda: os._exit(7), scratch, readable=USR)
+        assert contained.result().exit_code == 7
+        asked = start(lambda: time.sleep(0.2), scratch, readable=USR)
+        assert _becomes_true(lambda: asked.memory_bytes() == 0), "it has ended"
+        assert asked.result().exit_code == 0
+    finally:
+        guests.watch()
+
+
+def test_a_fork_has_an_alarm_of_its_own() -> None:
+    def alarms() -> list[str]:
+        links = [Path(f"/proc/self/fd/{descriptor}") for descriptor in guests._alarm or ()]
+        return [str(link.readlink()) for link in links]
+
+    mine = alarms()
+    assert mine
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            deaf = signal.set_wakeup_fd(-1) == -1 and alarms() == []
+            guests.watch()
+            os.write(writing, b"!" if deaf and alarms() and not set(alarms()) & set(mine) else b"?")
+        finally:
+            os._exit(0)
+    assert os.read(reading, 1) == b"!"
+    os.waitpid(pid, 0)
+    os.close(reading)
+    os.close(writing)
 
 
 def test_parents(scratch: Path) -> None:

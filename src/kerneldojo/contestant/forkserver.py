@@ -31,6 +31,7 @@ from typing import Any
 
 from kerneldojo.contestant import sandbox
 from kerneldojo.contestant.pages import collapse_memory
+from kerneldojo.contestant.sandbox import guests
 from kerneldojo.contestant.wire import Channel, ChannelClosed, WireError
 
 FLAVOURS = ("interpret", "compile", "cuda")
@@ -205,7 +206,7 @@ class Server:
                     slot.contained.result()
 
     def _turn(self) -> None:
-        ready = {fd for fd, _ in self._poller.poll()}
+        ready = guests.wait(self._poller)
         owed: list[tuple[Slot, bool]] = []
         for slot in [slot for slot in self._slots if not ready.isdisjoint(slot.watched)]:
             if slot.contained.fileno() in ready:

@@ -252,12 +252,14 @@ class Contained:
     def _answer(self) -> bytes | None:
         if self._ended is not None:
             return None
+        guests.wait_for(self._control.fileno())
         try:
             return self._control.recv(64) or None
         except ConnectionResetError:
             return None
 
     def _receive(self, kind: str) -> dict[str, Any]:
+        guests.wait_for(self._events.fileno())
         try:
             text, self._received, _, _ = socket.recv_fds(self._events, _LARGEST_MESSAGE, _MOST_DESCRIPTORS)
             message = json.loads(text or b"{}")

@@ -3,6 +3,10 @@
 The first process of their PID namespace cannot end before they have been reaped, and its keeper waits for that. So
 they are reaped at once, whatever this process is waiting for, by a handler of SIGCHLD; how they ended is kept for
 whoever asks. Other children are left to those who wait for them.
+
+A handler written in Python runs between two instructions. A signal that arrives after the last one before a system call
+that waits is handled when that returns; and if what is waited for comes only once the guest has been reaped, never. So
+whoever waits here waits for the *alarm* too, a pipe into which Python writes whenever a signal arrives.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,9 +42,58 @@ _living: dict[int, bool] = {}
 _dead: dict[int, Death] = {}
 
 
+_alarm: tuple[int, int] | None = None
+"""Both ends of the pipe; None where nobody watches."""
+PATIENCE_SECONDS = 1.0
+"""How long anybody waits without a look at its guests: something else may have taken the alarm for itself."""
+
+
 def watch() -> None:
     """Reap guests from now on. In the main thread."""
+    global _alarm
+    _alarm = _alarm or os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(_alarm[1], warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, _reap)
+
+
+def _be_deaf() -> None:
+    """In a fork, whose signals are its own."""
+    global _alarm
+    if _alarm is not None:
+        signal.set_wakeup_fd(-1)
+        for descriptor in _alarm:
+            os.close(descriptor)
+        _alarm = None
+
+
+os.register_at_fork(after_in_child=_be_deaf)
+
+
+def wait(poller: select.poll) -> set[int]:
+    """Which of the descriptors of `poller` are ready, as soon as some are; guests that end meanwhile are reaped."""
+    alarm = _alarm[0] if _alarm is not None else -1
+    if alarm >= 0:
+        poller.register(alarm, select.POLLIN)
+    ready = set[int]()
+    while not ready:
+        ready = {descriptor for descriptor, _ in poller.poll(1000 * PATIENCE_SECONDS if _living else None)}
+        if alarm in ready or not ready:
+            if alarm >= 0:
+                with contextlib.suppress(BlockingIOError):
+                    while os.read(alarm, 512):
+                        pass
+            _reap()
+            ready.discard(alarm)
+    if alarm >= 0:
+        poller.unregister(alarm)
+    return ready
+
+
+def wait_for(descriptor: int) -> None:
+    """Wait until it is readable, or its other end is closed; guests that end meanwhile are reaped."""
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    wait(poller)
 
 
 def fork(main: Callable[[], None], plan: Plan, groups: Sequence[Path], first: int, pipes: Pipes) -> tuple[int, int]:
