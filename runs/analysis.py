@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import lzma
 import math
 import sys
@@ -27,7 +28,7 @@ from proof import plots
 from proof.arms import COMPARISONS, SEARCHERS, STRATEGIES, Comparison
 from proof.bootstrap import Difference, Floats, paired
 from proof.figures import MEASURES, cells, difference, level
-from proof.scales import RESULTS
+from proof.scales import COLLECTED, DONE, RESULTS, SCALE
 from proof.tables import Row, read_json, read_rows
 
 from kerneldojo.search.record import SearchRecord
@@ -46,6 +47,15 @@ Key = tuple[str, int]
 """An arm and a seed."""
 
 
+def _are_one_experiment(folders: Sequence[Path]) -> None:
+    """See that all have one scale and one corpus, as far as they say; a line and the end if not."""
+    for what, path in (("scale", Path(SCALE)), ("corpus", Path(COLLECTED, DONE))):
+        told = {folder: read_json(folder / path) for folder in folders if (folder / path).exists()}
+        found = {json.dumps(one.get("digest", one), sort_keys=True) for one in told.values()}
+        if len(found) > 1:
+            raise SystemExit(f"{', '.join(map(str, told))} cannot be joined: each has another {what}")
+
+
 class Results:
     """Everything that was measured, by arm and seed."""
 
@@ -55,6 +65,7 @@ class Results:
         self.metrics: dict[Key, list[dict[str, Any]]] = {}
         self.searches: dict[Key, list[SearchRecord]] = {}
         self.notes: dict[Key, dict[str, Any]] = {}
+        _are_one_experiment(folders)
         for folder in folders:
             for done in sorted((folder / RESULTS).glob("*/seed-*/done.json")):
                 key = (done.parent.parent.name, int(done.parent.name.removeprefix("seed-")))

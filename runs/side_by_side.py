@@ -28,12 +28,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 from proof.arms import COMPARISONS, STRATEGIES, Arm, arms, differences
 from proof.clock import Clock
 from proof.packing import PackError, pack, unpack
-from proof.scales import COLLECTED, FULL, RESULTS, SCALES, STARTS, VERDICTS, WORK, Scale
+from proof.scales import COLLECTED, DONE, FULL, RESULTS, SCALE, SCALES, STARTS, VERDICTS, WORK, Scale
 from proof.tables import read_json, write_json
 from proof.workers import STOPPED, Piece, run_all
 
 HERE = Path(__file__).parent
-DONE, SCALE, PACKED = "done.json", "scale.json", "packed"
+PACKED = "packed"
 SMOKE_ARMS = ("start", "trloo-n2", "grpo-n2", "uniform-0.1", "multi-turn")
 STOP_SECONDS = 30.0
 """Reserved at the end for processes to stop."""

@@ -20,6 +20,8 @@ from kerneldojo.training.config import SFTConfig
 
 COLLECTED, STARTS, RESULTS, WORK, VERDICTS = "collected", "starts", "results", "work", "verdicts"
 """Folders of an experiment: the corpus, a model a seed, figures, what is under way, verdicts that all share."""
+DONE, SCALE = "done.json", "scale.json"
+"""Files: written last of all into the folder of a piece, and once for an experiment."""
 
 
 class Scale(Frozen):

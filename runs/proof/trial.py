@@ -8,6 +8,8 @@ All of them go on where a killed process left them, and leave behind what is nee
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import os
 import shutil
 import time
@@ -23,6 +25,7 @@ from proof.held_out import answers, searches
 from proof.machine import machine
 from proof.scales import (
     COLLECTED,
+    DONE,
     RESULTS,
     STARTS,
     VERDICTS,
@@ -35,7 +38,6 @@ from proof.scales import (
 from proof.tables import Row, rows_of, write_json, write_rows
 
 GREEDY, SAMPLED = "greedy", "t=1"
-DONE = "done.json"
 
 
 class Stopped(Exception):
@@ -75,9 +77,22 @@ def collect(scale: Scale, folder: Path, executor: Executor) -> dict[str, Any]:
 
     single = asyncio.run(part("one-turn", 1, scale.num_single))
     triple = asyncio.run(part("three-turns", 3, scale.num_episodes))
-    note = {"one turn": _statuses(single, 0), "three turns": [_statuses(triple, turn) for turn in range(3)]}
+    note = {
+        "one turn": _statuses(single, 0),
+        "three turns": [_statuses(triple, turn) for turn in range(3)],
+        "digest": digest([*single, *triple]),
+    }
     write_json(folder / COLLECTED / DONE, note)
     return note
+
+
+def digest(corpus: Sequence[Episode]) -> str:
+    """The same for equal answers to equal problems with equal statuses, in any order: SHA-256, in hexadecimal."""
+    told = [
+        [one.problem.hash, *([turn.answer.text, str(turn.evaluation and turn.evaluation.status)] for turn in one.turns)]
+        for one in corpus
+    ]
+    return hashlib.sha256(json.dumps(sorted(map(json.dumps, told))).encode()).hexdigest()
 
 
 def make_start(scale: Scale, folder: Path, seed: int) -> dict[str, Any]:

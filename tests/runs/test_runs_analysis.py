@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import lzma
+import shutil
 from pathlib import Path
 
 import analysis
@@ -107,3 +108,21 @@ def test_plots_are_drawn(experiment: Path, tmp_path: Path) -> None:
 def test_an_empty_folder_is_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="no finished trial"):
         analysis.main([str(tmp_path)])
+
+
+def test_what_has_another_corpus_or_scale_is_not_joined(experiment: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(experiment, copy)
+    for file, mine, theirs in (
+        ("scale.json", {"steps": 20}, {"steps": 10}),
+        ("collected/done.json", {"digest": "a", "one turn": {}}, {"digest": "b", "one turn": {}}),
+    ):
+        for folder, content in ((experiment, mine), (copy, mine)):
+            (folder / file).parent.mkdir(exist_ok=True)
+            (folder / file).write_text(json.dumps(content))
+        analysis.Results([experiment, copy])
+        (copy / file).write_text(json.dumps(theirs))
+        with pytest.raises(SystemExit, match="cannot be joined"):
+            analysis.Results([experiment, copy])
+        for folder in (experiment, copy):
+            (folder / file).unlink()
