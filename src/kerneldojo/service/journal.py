@@ -48,6 +48,7 @@ class Journal:
         self._connection = connection
         self._deliver = deliver
         self._pending: deque[Write] = deque()
+        self._num_unsettled = 0
         self._wake = threading.Condition()
         self._closing = False
         self.is_failing = False
@@ -59,10 +60,12 @@ class Journal:
         """Queue a write; thread-safe."""
         with self._wake:
             self._pending.append(write)
+            self._num_unsettled += 1
             self._wake.notify()
 
     def __len__(self) -> int:
-        return len(self._pending)
+        """Writes that nobody was told of yet: those that are being written too."""
+        return self._num_unsettled
 
     def close(self, timeout: float = 30.0) -> bool:
         """Write what is pending, then end; whether everything reached the disk."""
@@ -108,6 +111,7 @@ class Journal:
                 log.error(
                     "%d verdicts could not be written; they are reached again after the next start", len(self._pending)
                 )
+                self._num_unsettled -= len(self._pending)
                 self._pending.clear()
             else:
                 self._wake.wait(RETRY_SECONDS)
@@ -120,6 +124,8 @@ class Journal:
                 except Exception:
                     # The others of the group must hear of theirs all the same.
                     log.exception("a write was done, but telling of it failed")
+            with self._wake:
+                self._num_unsettled -= len(group)
 
         if group:
             self._deliver(settle_all)

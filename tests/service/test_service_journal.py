@@ -1,0 +1,52 @@
+"""A write counts until whoever waits for it has been told, so that nobody ends a service before that."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from kerneldojo.service.journal import Journal, Write
+
+
+def test_what_is_being_written_is_not_done_yet() -> None:
+    calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    journal = Journal(sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None), calls.put)
+    begun, disk = threading.Event(), threading.Event()
+    told: list[str] = []
+
+    def slow(connection: sqlite3.Connection) -> str:
+        begun.set()
+        assert disk.wait(30)
+        return "first"
+
+    journal.put(Write(slow, told.append, must_succeed=True))
+    assert begun.wait(30)
+    journal.put(Write(lambda connection: "second", told.append, must_succeed=True))
+    assert len(journal) == 2, "one is with the disk, one waits for it"
+    disk.set()
+    calls.get(timeout=30)()
+    assert (told, len(journal)) == (["first"], 1)
+    calls.get(timeout=30)()
+    assert (told, len(journal)) == (["first", "second"], 0)
+    assert journal.close()
+
+
+def test_what_is_given_up_counts_no_more() -> None:
+    connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+    calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    journal = Journal(connection, calls.put)
+
+    def refuse(connection: sqlite3.Connection) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    told: list[object] = []
+    journal.put(Write(refuse, told.append, must_succeed=False))
+    calls.get(timeout=30)()
+    assert [type(one).__name__ for one in told] == ["StoreError"]
+    assert len(journal) == 0
+    journal.put(Write(refuse, told.append, must_succeed=True))
+    assert not journal.close(timeout=0.01) or len(journal) == 0
+    journal._thread.join(30)
+    assert len(journal) == 0
