@@ -25,6 +25,9 @@ from kerneldojo.contestant.sandbox import linux
 from kerneldojo.contestant.sandbox.enclosure import Plan
 from kerneldojo.contestant.sandbox.inside import Pipes, run_guest
 
+PATIENCE_SECONDS = 1.0
+"""How long anybody waits without a look at its guests: something else may have taken the alarm for itself."""
+
 
 @dataclass(frozen=True)
 class Death:
@@ -40,12 +43,8 @@ class Death:
 _living: dict[int, bool] = {}
 """Guests that were not reaped yet, and whether anybody will ask how they ended."""
 _dead: dict[int, Death] = {}
-
-
 _alarm: tuple[int, int] | None = None
 """Both ends of the pipe; None where nobody watches."""
-PATIENCE_SECONDS = 1.0
-"""How long anybody waits without a look at its guests: something else may have taken the alarm for itself."""
 
 
 def watch() -> None:

@@ -120,11 +120,11 @@ class Compiler:
 
     def _is_final(self, unit: Unit, tried: list[_Headers], logs: Mapping[str, str]) -> bool:
         """Whether no other headers are left to be tried, or none would help."""
-        names = self.precompiled.names() if self.precompiled and tried[1:] else None
+        if not tried[1:]:
+            return True
+        names = self.precompiled.names() if self.precompiled else None
         kind = f"{tried[0].kind}{unit.path.suffix}"
-        return not tried[1:] or (
-            names is not None and names.settle(kind, headers.read(unit.path), logs[unit.path.name])
-        )
+        return names is not None and names.settle(kind, headers.read(unit.path), logs[unit.path.name])
 
     def _headers_for(self, unit: Unit, flags: Flags) -> list[_Headers]:
         """What to compile it against, the cheapest first and torch's own last."""

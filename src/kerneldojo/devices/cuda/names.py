@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,17 +61,11 @@ class Names:
         for suffix in (".cpp", ".cu"):
             source = folder / f"names{suffix}"
             source.write_text(UMBRELLA)
-
-            def read(*folders: Path, source: Path = source) -> str:
-                flags = [*(f"-I{one}" for one in folders), *toolchain.include_flags()]
-                command: Sequence[str] = toolchain.preprocess_command(source, flags)
-                done = subprocess.run(command, check=True, capture_output=True, text=True, errors="replace")
-                return _MARKER.sub("", done.stdout)
-
-            own = read()
+            own = _preprocessed(toolchain, source)
             known.update(_NAME.findall(own))
             for kind, folders in (("slim", [SLIM]), ("brief", [brief, BRIEF])):
-                macros[kind + suffix] = frozenset(_MACRO.findall(own)) - {*_MACRO.findall(read(*folders))}
+                slimmer = _preprocessed(toolchain, source, *folders)
+                macros[kind + suffix] = frozenset(_MACRO.findall(own)) - {*_MACRO.findall(slimmer)}
         return cls(frozenset(known), macros)
 
     def settle(self, kind: str, source: str, log: str) -> bool:
@@ -101,6 +95,14 @@ class Names:
         """What `write` wrote."""
         found = json.loads(path.read_text())
         return cls(frozenset(found["known"]), {kind: frozenset(names) for kind, names in found["macros"].items()})
+
+
+def _preprocessed(toolchain: Toolchain, source: Path, *folders: Path) -> str:
+    """What a compiler reads for a source that finds headers in these folders first."""
+    flags = [*(f"-I{folder}" for folder in folders), *toolchain.include_flags()]
+    command = toolchain.preprocess_command(source, flags)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, errors="replace")
+    return _MARKER.sub("", done.stdout)
 
 
 def _plain(told: str) -> str:
