@@ -63,7 +63,9 @@ def curves(
     axes.set_xlabel(xlabel)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel(ylabel)
-    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]) if axes.get_ylim()[0] < 0 and not percent else 0)
+    low, high = axes.get_ylim()
+    # The band of a few seeds may go beyond what a share can be; the axis need not.
+    axes.set_ylim(0 if percent else min(0.0, low), min(high, 100.0) if percent else high)
     axes.grid(color="#e5e7eb", lw=0.7)
     axes.legend(frameon=False, fontsize=9)
     _save(figure, axes, path, title)
