@@ -38,7 +38,7 @@ def suite(run: Run, section: str, kind: str, repeats: int = 1, forms: str = "pla
     import test_suite
     from catalogue import SUITE as ENTRIES
 
-    at = "cuda:0" if run.on_gpu else "cpu"
+    at = run.exact_device if run.on_gpu else "cpu"
     left_behind, test_suite.assert_nothing_left = test_suite.assert_nothing_left, lambda: None
     entries = [entry for entry in ENTRIES[kind] if entry.runs_on(at.partition(":")[0])]
     by_file = {entry.file: entry for entry in ENTRIES["attack"]}

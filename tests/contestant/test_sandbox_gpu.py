@@ -87,6 +87,26 @@ def test_gpu_not_listed_is_out_of_reach(scratch: Path) -> None:
     assert inside(count, scratch, readable=toolchain(gpu=True), limits=LIMITS).value != len(NODES) - 2
 
 
+@pytest.mark.skipif(len(NODES) < 4, reason="one GPU")
+@pytest.mark.parametrize("room", [HOST, WITHOUT_MOUNTS], ids=["all", "without mounts"])
+def test_another_gpu_is_out_of_reach(scratch: Path, room: Features) -> None:
+    def look() -> list[str]:
+        import torch
+
+        found = [str(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())]
+        for node in NODES[2:]:
+            try:
+                os.close(os.open(node, os.O_RDWR))
+            except OSError:
+                found.append(f"no {node}")
+        return [*found, str(float(torch.ones(4, device="cuda").sum()))]
+
+    own, others = NODES[-1], NODES[2:-1]
+    outcome = inside(look, scratch, room, device_nodes=(*NODES[:2], own), gpu=True, readable=toolchain(gpu=True),
+                     limits=LIMITS)  # fmt: skip
+    assert outcome.value[1:] == [*(f"no {node}" for node in others), "4.0"], outcome
+
+
 SIZE = 2 << 20
 _PROPERTIES = struct.pack("=iiiiQQ", 1, 1, 1, 0, 0, 0)  # pinned, shared as a descriptor, on device 0
 _ACCESS = struct.pack("=iii", 1, 0, 3)

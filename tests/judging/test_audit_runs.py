@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kerneldojo.judging.audit_runs import Audited, AuditFile, AuditProcess, Finding, Limits, Verdict
+from kerneldojo.judging.audit_runs import Audited, AuditFile, AuditProcess, Finding, Limits, Verdict, audit_all
 from kerneldojo.schema import Problem
 
 PROBLEM = Problem(name="p", source="x")
@@ -74,3 +74,58 @@ def test_a_process_that_hangs_or_dies_costs_its_own_finding(code: str, verdict: 
     process._command = [sys.executable, "-c", f"input(); print({answer!r}, flush=True); input()"]
     assert process.ask(PROBLEM).verdict == "admitted", "another one takes its place"
     process.kill()
+
+
+ANSWERS = """
+import json, pathlib, sys, time
+for line in sys.stdin:
+    name = json.loads(line)["name"]
+    if name == "endless":
+        time.sleep(60)
+    if name.startswith("meets"):  # Done only if the other is under way at the same time.
+        here, other = (pathlib.Path(FOLDER, one) for one in (name, "meets a" if name == "meets b" else "meets b"))
+        here.touch()
+        while not other.exists():
+            time.sleep(0.01)
+    print(json.dumps({"verdict": "admitted", "reason": name}), flush=True)
+"""
+
+
+@pytest.fixture
+def answering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Audit processes that say who was there."""
+    begin = AuditProcess.__init__
+
+    def begin_with_answers(self: AuditProcess, device: str, limits: Limits) -> None:
+        begin(self, device, limits)
+        self._command = [sys.executable, "-c", ANSWERS.replace("FOLDER", repr(str(tmp_path)))]
+
+    monkeypatch.setattr(AuditProcess, "__init__", begin_with_answers)
+
+
+def named(*names: str) -> list[Problem]:
+    return [Problem(name=name, source=name) for name in names]
+
+
+@pytest.mark.usefixtures("answering")
+def test_problems_are_audited_side_by_side_and_told_in_their_order(tmp_path: Path) -> None:
+    problems = named("meets a", "meets b", "c", "d")
+    file = AuditFile(tmp_path / "audits.jsonl")
+    found = audit_all(problems, "cpu", Limits(seconds=30), file, lambda _: None, num_processes=2)
+    assert [(problem, finding.reason) for problem, finding in found] == [(one, one.name) for one in problems]
+    assert AuditFile(tmp_path / "audits.jsonl").known.keys() == {one.hash for one in problems}
+
+
+@pytest.mark.usefixtures("answering")
+def test_who_is_interrupted_keeps_what_is_done_and_no_more(tmp_path: Path) -> None:
+    problems = named("a", "b", "endless", "c", "never")
+    file = AuditFile(tmp_path / "audits.jsonl")
+
+    def interrupt(problem: Problem) -> None:
+        if problem.name == "never":
+            raise KeyboardInterrupt
+
+    found = audit_all(problems, "cpu", Limits(), file, interrupt, num_processes=2)
+    done = named("a", "b", "c")
+    assert [problem for problem, _ in found] == done
+    assert AuditFile(tmp_path / "audits.jsonl").known.keys() == {one.hash for one in done}

@@ -124,6 +124,9 @@ def audit_command(
     memory_gb: Annotated[
         float | None, typer.Option(help="GiB that each process of an audit may have of its own.", min=2.0)
     ] = None,
+    at_once: Annotated[
+        int | None, typer.Option(help="Audits side by side; by default one for each GPU.", min=1, max=64)
+    ] = None,
     refused: Annotated[bool, typer.Option("--refused", help="Show only what is not admitted.")] = False,
 ) -> None:
     """Say which problems are worth judging kernels for, and why the others are not.
@@ -148,7 +151,7 @@ def audit_command(
     except (DeviceError, ValueError) as error:
         raise BadUsage(str(error)) from error
     with own_standard_output() as output:
-        found = _audited(problems, device, Limits(seconds=max_seconds, memory_gb=memory_gb), file)
+        found = _audited(problems, device, Limits(seconds=max_seconds, memory_gb=memory_gb), file, at_once)
         console_for(output).print(audit_table(found, only_refused=refused))
     if len(found) < len(problems):
         say(f"stopped: {len(problems) - len(found)} problems have not been audited")
@@ -157,7 +160,7 @@ def audit_command(
 
 
 def _audited(
-    problems: list[Problem], device: str, limits: Limits, file: AuditFile | None
+    problems: list[Problem], device: str, limits: Limits, file: AuditFile | None, at_once: int | None
 ) -> list[tuple[Problem, Finding]]:
     """Audit them with a progress bar on standard error."""
     from kerneldojo.judging.audit_runs import audit_all
@@ -171,7 +174,7 @@ def _audited(
         def show(problem: Problem) -> None:
             progress.update(task, completed=next(done), description=f"auditing {one_line(problem.name, limit=40)}")
 
-        return audit_all(problems, device, limits, file, show)
+        return audit_all(problems, device, limits, file, show, at_once)
 
 
 def audit_table(found: list[tuple[Problem, Finding]], *, only_refused: bool = False) -> RenderableType:

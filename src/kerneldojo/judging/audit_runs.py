@@ -1,8 +1,8 @@
 """Auditing many problems, some of them too large or too slow for this machine, without losing what is done.
 
-One process audits problem after problem (`audit_process`). One that takes too long, or dies, costs its own finding
-only: the process is killed and another one started. What says something about this machine (`too large`, `too slow`,
-`failed`) is told apart from what the audit says about the problem (`degenerate`, `invalid`).
+One process for each device audits problem after problem (`audit_process`). One that takes too long, or dies, costs its
+own finding only: the process is killed and another one started. What says something about this machine (`too large`,
+`too slow`, `failed`) is told apart from what the audit says about the problem (`degenerate`, `invalid`).
 
 With a file each finding is on disk before the next problem is begun, and the same command goes on where it was; what
 failed for want of something is tried again if it may have more of it now.
@@ -15,12 +15,15 @@ import math
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Literal
 
 from pydantic import ValidationError
 
+from kerneldojo.devices import num_cuda_devices
 from kerneldojo.files import append_line, read_lines
 from kerneldojo.problems.report import AuditReport
 from kerneldojo.schema import Frozen, Problem
@@ -173,24 +176,65 @@ def audit_all(
     limits: Limits,
     file: AuditFile | None,
     on_problem: Callable[[Problem], None],
+    num_processes: int | None = None,
 ) -> list[tuple[Problem, Finding]]:
-    """Audit one problem after the other; `on_problem` is called before each. Ctrl-C ends it with what is done."""
-    found: list[tuple[Problem, Finding]] = []
-    process = AuditProcess(device, limits)
-    try:
-        for problem in problems:
-            on_problem(problem)
-            known = file.known.get(problem.hash) if file is not None else None
+    """Audit problems, several side by side where there are several GPUs; Ctrl-C ends it with what is done.
+
+    Args:
+        problems: what is audited; the findings come in this order.
+        device: `cuda` and `auto` mean all GPUs, if there are any.
+        limits: of each audit.
+        file: where findings are kept.
+        on_problem: called before each audit, from several threads but by one at a time.
+        num_processes: audits at once; by default one for each device.
+    """
+    names = _names(device)
+    found: dict[int, Finding] = {}
+    waiting = deque(enumerate(problems))
+    taking = threading.Lock()
+    stopped = threading.Event()
+    processes = [AuditProcess(names[number % len(names)], limits) for number in range(num_processes or len(names))]
+
+    def lane(process: AuditProcess) -> None:
+        while not stopped.is_set():
+            with taking:
+                if not waiting:
+                    return
+                number, problem = waiting.popleft()
+                on_problem(problem)
+                known = file.known.get(problem.hash) if file is not None else None
             if known is not None and known.stands(problem, device, limits):
-                finding = known.finding
-            else:
-                finding = process.ask(problem)
+                found[number] = known.finding
+                continue
+            finding = process.ask(problem)
+            with taking:
+                if stopped.is_set():  # What was killed says nothing.
+                    return
+                found[number] = finding
                 if file is not None:
                     name = f"{problem.level}/{problem.name}" if problem.level is not None else problem.name
                     file.add(Audited(problem=problem.hash, name=name, device=device, limits=limits, finding=finding))
-            found.append((problem, finding))
+
+    try:
+        with ThreadPoolExecutor(len(processes), "audit") as lanes:
+            ended = [lanes.submit(lane, process) for process in processes]
+            try:
+                for one in ended:
+                    one.result()
+            except BaseException:
+                stopped.set()
+                while wait(ended, timeout=0.1).not_done:
+                    for process in processes:
+                        process.kill()
+                raise
     except KeyboardInterrupt:
-        process.kill()
+        pass
     finally:
-        process.close()
-    return found
+        for process in processes:
+            process.close()
+    return [(problems[number], found[number]) for number in sorted(found)]
+
+
+def _names(device: str) -> list[str]:
+    count = num_cuda_devices() if device in ("cuda", "auto") else 0
+    return [f"cuda:{index}" for index in range(count)] or [device]

@@ -136,6 +136,6 @@ class CudaBench(Bench):
             torch.cuda.empty_cache()
 
     def device_nodes(self) -> list[str]:
-        """The driver's nodes; CUDA_VISIBLE_DEVICES keeps the driver to one GPU."""
-        numbered = sorted(path.name for path in Path("/dev").glob("nvidia[0-9]*"))
-        return [f"/dev/{name}" for name in (*SHARED_NODES, *numbered) if Path("/dev", name).exists()]
+        """What the driver's library opens for this GPU; the other GPUs of the machine are out of reach."""
+        nodes = [Path("/dev", name) for name in (*SHARED_NODES, f"nvidia{self.clock.minor()}")]
+        return [str(node) for node in nodes if node.exists()]

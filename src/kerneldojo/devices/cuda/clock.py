@@ -89,6 +89,10 @@ class Device:
         nvml = _nvml()
         return int(nvml.nvmlDeviceGetIndex(self._handle)), int(nvml.nvmlDeviceGetCount())
 
+    def minor(self) -> int:
+        """The number of its device node, /dev/nvidiaN."""
+        return int(_nvml().nvmlDeviceGetMinorNumber(self._handle))
+
     def read(self) -> Reading:
         """Clocks and throttle reasons now; about 20 us."""
         nvml, handle = _nvml(), self._handle
