@@ -203,6 +203,8 @@ def main() -> None:
     parser.add_argument(
         "--beside", action="store_true", help="also with contexts that come and go while others are timed"
     )
+    parser.add_argument("--gpus", type=int, nargs="+", help="numbers of GPUs for `triton`; by default 1, 2, 4, ... all")
+    parser.add_argument("--cores", type=int, help="cores that each GPU has; by default an even share of all")
     parser.add_argument("--slots", type=int, help="verdicts at once on a cpu or model device; one a core by default")
     parser.add_argument("--seconds", type=float, default=6.0, help="of each part of `disturbance`")
     parser.add_argument("--num-contexts", type=int, default=8, help="of `floor`, for each process at once")
@@ -216,6 +218,8 @@ def main() -> None:
     names = gpus(arguments.device)
     if not names:
         parser.error("there is no GPU; name another --device")
+    if max(arguments.gpus or [1]) > len(names) or min(arguments.gpus or [1]) < 1:
+        parser.error(f"--gpus: there are {len(names)}")
     chosen = cases("full" if on_gpu else "small")
     given = {name: str(value) for name, value in vars(arguments).items()}
     report = Report(arguments.out, given | {"problems": {case.problem.name: case.problem.size for case in chosen}})
@@ -236,13 +240,16 @@ def sections(arguments: argparse.Namespace, chosen: list[Case], names: list[str]
     if "disturbance" in only:
         report.add("disturbance", disturbance(names[0] if on_gpu else "cpu", arguments.seconds))
     if "triton" in only:
-        counts = [1 << power for power in range(len(names).bit_length()) if 1 << power <= len(names)]
-        for count in dict.fromkeys([*counts, len(names)]):
+        all_cores = sorted(os.sched_getaffinity(0))
+        powers = [1 << power for power in range(len(names).bit_length()) if 1 << power <= len(names)]
+        for count in arguments.gpus or dict.fromkeys([*powers, len(names)]):
+            os.sched_setaffinity(0, all_cores[: count * arguments.cores] if arguments.cores else all_cores)
             for num_verdicts in arguments.num_verdicts if on_gpu else [1]:
                 num = arguments.num * count
                 for beside in [False, True] if arguments.beside and num_verdicts > 1 else [False]:
                     found = measure(chosen, names[:count], num, num_verdicts, arguments.slots, "triton", beside=beside)
                     report.add("triton", found)
+        os.sched_setaffinity(0, all_cores)
     with_cuda = [case for case in chosen if case.cuda]
     if on_gpu and "cuda" in only:
         for num_verdicts in arguments.num_verdicts:
