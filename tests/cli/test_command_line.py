@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
+import typer
 from dojo import EXAMPLES, dojo
 from typer.core import TyperGroup
 from typer.main import get_command
@@ -27,6 +30,26 @@ def test_help_needs_neither_torch_nor_triton() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     for command in ("judge", "problems", "doctor", "demo"):
         assert command in done.stdout
+
+
+def callbacks(group: typer.Typer) -> Iterator[Callable[..., Any]]:
+    yield from (command.callback for command in group.registered_commands if command.callback is not None)
+    for one in group.registered_groups:
+        assert one.typer_instance is not None
+        yield from callbacks(one.typer_instance)
+
+
+def test_options_have_names_of_their_own_where_something_else_stands_for_their_value() -> None:
+    """Some versions of typer (0.27) otherwise call an option what its value is called: `--DEVICE`."""
+    seen = 0
+    for callback in callbacks(commands):
+        for name, hint in get_type_hints(callback, include_extras=True).items():
+            for told in getattr(hint, "__metadata__", ()):
+                if type(told).__name__ == "OptionInfo" and told.metavar:
+                    seen += 1
+                    names = (told.default, *(told.param_decls or ()))  # Beside a type the first is not a default.
+                    assert any(str(one).startswith("--") for one in names), f"{callback.__name__}: {name}"
+    assert seen > 10
 
 
 def test_the_help_of_every_command_says_all_that_its_options_say() -> None:

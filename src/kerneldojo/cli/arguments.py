@@ -64,6 +64,7 @@ def seconds(value: float | None) -> float | None:
 Device = Annotated[
     str,
     typer.Option(
+        "--device",
         help="auto, cpu, cuda:N, or model:GPU (h100, h200, a100, ...). auto takes a GPU if there is one.",
         callback=device_name,
         metavar="DEVICE",

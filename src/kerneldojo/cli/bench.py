@@ -33,7 +33,7 @@ def bench_command(
     policy: Annotated[
         str, typer.Option(help="teacher[:QUALITY], openai:MODEL[@URL], hf:PATH, vllm:URL[#MODEL] or replay:FILE.")
     ],
-    out: Annotated[Path, typer.Option(help="Run folder; a run that was killed goes on.", metavar="RUN")],
+    out: Annotated[Path, typer.Option("--out", help="Run folder; a run that was killed goes on.", metavar="RUN")],
     samples: Annotated[int, typer.Option(min=1, help="Attempts at each problem.")] = 8,
     turns: Annotated[int, typer.Option(min=1, help="Turns of an attempt.")] = 3,
     device: Device = "auto",
@@ -68,7 +68,9 @@ def bench_command(
     calls: Annotated[int, typer.Option(min=1, help="Answers of each search.")] = 16,
     seed: Annotated[int, typer.Option(help="Of the run, and of the bootstrap.")] = 0,
     url: Annotated[str | None, typer.Option(help="Judge at this service instead of on this machine.")] = None,
-    token_file: Annotated[Path | None, typer.Option(help="Holds the service's token.", metavar="FILE")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", help="Holds the service's token.", metavar="FILE")
+    ] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Candidates judged at once on this machine.")] = None,
     cache: Annotated[Path | None, typer.Option(help="Folder in which verdicts are kept for other runs.")] = None,
     at_least: Annotated[bool, typer.Option("--at-least", help="fast_p asks for at least p, not more than p.")] = False,

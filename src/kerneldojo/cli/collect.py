@@ -36,7 +36,9 @@ def collect_command(
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer.")] = 8192,
     seed: Annotated[int, typer.Option(help="Of the whole collection.")] = 0,
     service: Annotated[str | None, typer.Option(help="Judge at this address instead of on this machine.")] = None,
-    token_file: Annotated[Path | None, typer.Option(help="Holds the service's token.", metavar="FILE")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", help="Holds the service's token.", metavar="FILE")
+    ] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Candidates judged at once on this machine.")] = None,
     cache: Annotated[Path | None, typer.Option(help="Folder in which verdicts are kept for other runs.")] = None,
 ) -> None:

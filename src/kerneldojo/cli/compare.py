@@ -14,7 +14,9 @@ from kerneldojo.cli.streams import console_for, own_standard_output, print_json
 def compare_command(
     a: Annotated[Path, typer.Argument(metavar="RUN_A", help="A run folder.")],
     b: Annotated[Path, typer.Argument(metavar="RUN_B", help="Another, over the same problems.")],
-    out: Annotated[Path | None, typer.Option(help="Also write an HTML page here.", metavar="FILE.html")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Also write an HTML page here.", metavar="FILE.html")
+    ] = None,
     at_least: Annotated[bool, typer.Option("--at-least", help="fast_p asks for at least p, not more than p.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     as_json: AsJson = False,

@@ -46,10 +46,10 @@ class Sample:
 def demo_command(
     device: Device = "auto",
     samples: Annotated[
-        Path | None, typer.Option(help="Folder with a reference.py and kernels.", metavar="FOLDER")
+        Path | None, typer.Option("--samples", help="Folder with a reference.py and kernels.", metavar="FOLDER")
     ] = None,
     out: Annotated[
-        Path, typer.Option(help="Where the runs of the benchmark and their reports go.", metavar="FOLDER")
+        Path, typer.Option("--out", help="Where the runs of the benchmark and their reports go.", metavar="FOLDER")
     ] = Path("runs-out/demo"),
     only_samples: Annotated[bool, typer.Option("--only-samples", help="Stop after the sample kernels.")] = False,
 ) -> None:

@@ -39,7 +39,9 @@ def evaluate_command(
             '{"problem": NAME or SOURCE, "candidate": SOURCE, "id"?, "language"?}.',
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the results; a run that was stopped goes on.", metavar="FOLDER")],
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder of the results; a run that was stopped goes on.", metavar="FOLDER")
+    ],
     suite: Annotated[
         list[str] | None,
         typer.Option(
@@ -63,7 +65,8 @@ def evaluate_command(
         Literal["tf32", "ieee"], typer.Option(help="Class of arithmetic that float32 problems allow.")
     ] = "tf32",
     timeout: Annotated[
-        float | None, typer.Option(help="Seconds that a candidate has.", callback=seconds, metavar="SECONDS")
+        float | None,
+        typer.Option("--timeout", help="Seconds that a candidate has.", callback=seconds, metavar="SECONDS"),
     ] = None,
     allow_degenerate: Annotated[
         bool, typer.Option("--allow-degenerate", help="Judge problems that fail their audit, and say so.")

@@ -37,7 +37,8 @@ def judge_command(
         Literal["tf32", "ieee"], typer.Option(help="Class of arithmetic that float32 problems allow.")
     ] = "tf32",
     timeout: Annotated[
-        float | None, typer.Option(help="Seconds that the candidate has.", callback=seconds, metavar="SECONDS")
+        float | None,
+        typer.Option("--timeout", help="Seconds that the candidate has.", callback=seconds, metavar="SECONDS"),
     ] = None,
     allow_degenerate: Annotated[
         bool, typer.Option("--allow-degenerate", help="Judge a problem that fails its audit, and say so.")

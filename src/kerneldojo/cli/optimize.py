@@ -35,7 +35,8 @@ def optimize_command(
         str, typer.Option(help="Who writes: teacher, openai:MODEL[@URL], hf:PATH, vllm:URL or replay:FILE.")
     ] = "teacher:tuned",
     out: Annotated[
-        Path | None, typer.Option(help="Where the kernel goes; its proof is written beside it.", metavar="FILE.py")
+        Path | None,
+        typer.Option("--out", help="Where the kernel goes; its proof is written beside it.", metavar="FILE.py"),
     ] = None,
     strategy: Annotated[
         str, typer.Option(help="best-first, serial, parallel, sequential, or MxN chains as in 4x8.")
@@ -56,7 +57,9 @@ def optimize_command(
     at_once: Annotated[int, typer.Option(help="Answers under way at most.", min=1)] = 8,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
     url: Annotated[str | None, typer.Option(help="Judge at this service instead of on this machine.")] = None,
-    token_file: Annotated[Path | None, typer.Option(help="Holds the service's token.", metavar="FILE")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", help="Holds the service's token.", metavar="FILE")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Search for one faster kernel, and write the best that passes twice, with its proof.

@@ -32,7 +32,9 @@ Size = Annotated[
 Suite = Annotated[
     str,
     typer.Option(
-        help="katas[:LEVEL[/NAME]], graphs:SET[/NAME] or kernelbench:FOLDER[:LEVEL[/NUMBER]].", metavar="SUITE"
+        "--suite",
+        help="katas[:LEVEL[/NAME]], graphs:SET[/NAME] or kernelbench:FOLDER[:LEVEL[/NUMBER]].",
+        metavar="SUITE",
     ),
 ]
 

@@ -26,6 +26,7 @@ DEFAULT_STORE = Path("dojo.sqlite")
 Factory = Annotated[
     str,
     typer.Option(
+        "--executor",
         help="local (the devices of this machine), ray (any number of machines), or MODULE:FUNCTION, a function of "
         "your own that takes the list of devices and returns a kerneldojo.pool.Executor.",
         metavar="local|ray|MODULE:FUNCTION",
@@ -40,7 +41,9 @@ def _device_names(values: list[str] | None) -> list[str]:
 def serve_command(
     device: Annotated[
         list[str] | None,
-        typer.Option(help="auto, cpu, cuda:N or model:GPU; give it once for each device.", metavar="DEVICE"),
+        typer.Option(
+            "--device", help="auto, cpu, cuda:N or model:GPU; give it once for each device.", metavar="DEVICE"
+        ),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; others than loopback need a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 for any.", min=0, max=65535)] = 8000,
