@@ -142,8 +142,8 @@ class Windows:
         self.num_ticking += any(before)
         self.num_moved += before != [ticks(session) for session in others]
 
-    def is_in_doubt(self, _: Any) -> bool:
-        return self.num <= self.num_doubtful
+    def doubt(self, *_: Any) -> str:
+        return "its calls looked batched" if self.num <= self.num_doubtful else ""
 
     def finish(self, *_: Any) -> None:
         """Nothing: there is no clock."""

@@ -230,8 +230,8 @@ class _Verdict:
                     broken.append(ruling)
 
         bench.measure_alone(self.guest, findings, measure)
-        if timing.is_in_doubt(series):
-            findings.notes.append("timed twice: by the first series its calls looked batched")
+        if doubt := timing.doubt(bench, series, findings):
+            findings.notes.append(f"timed twice: in the first series {doubt}")
             bench.measure_alone(self.guest, findings, measure)
         with findings.stage("timing"):
             timing.finish(bench, series, match, findings)

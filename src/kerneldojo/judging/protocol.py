@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-VERSION = "7"
+VERSION = "8"
 """Raised whenever a change could move a verdict or a figure."""
 
 

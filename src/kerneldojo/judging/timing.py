@@ -81,14 +81,20 @@ def run(
     prepared.result, prepared.inspection = result, inspection
 
 
-def is_in_doubt(prepared: Prepared) -> bool:
-    """Whether the last series makes calls look batched. What is slow about a host lasts for seconds at times, so that
-    one series is not enough to hold it against a candidate."""
+def doubt(bench: Any, prepared: Prepared, findings: Findings) -> str:
+    """Why the last series should not stand alone, or nothing. What is slow about a host lasts for seconds at times, so
+    that one series is not enough to hold it against a candidate."""
     assert prepared.result is not None
     series, fits = prepared.result.series, prepared.result.fitted
     if "contestant" not in fits or "reference" not in fits:
-        return False
-    return trials.charge(series, fits, "contestant", "reference").batched
+        return ""
+    if trials.charge(series, fits, "contestant", "reference").batched:
+        return "its calls looked batched"
+    is_known = bench.reference_times is not None and bench.reference_times.has(reference_key(findings))
+    for name in ("contestant",) if is_known else ("contestant", "reference"):
+        if charges.is_blurred(fits[name].per_call_us, fits[name].interval_us):
+            return f"the {name}'s times scattered"
+    return ""
 
 
 def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> None:
@@ -216,8 +222,14 @@ def _fill(bench: Any, findings: Findings, match: Match, result: Trials) -> None:
     reference_us, interval_us = theirs.per_call_us, theirs.interval_us
     if bench.reference_times is not None:
         reference_us, interval_us = bench.reference_times.settle(reference_key(findings), reference_us, interval_us)
-    findings.reference_timing = _timing(result, result.series["reference"], reference_us, interval_us)
-    findings.timing = _timing(result, result.series["contestant"], charge.per_call_us, charge.interval_us).model_copy(
+    mine_us = charges.no_less(charge.per_call_us, charge.interval_us, mine.mean_us)
+    theirs_us = charges.no_more(reference_us, interval_us)
+    if theirs_us <= 0:
+        raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the host was too busy for times to be taken")
+    if (mine_us, theirs_us) != (charge.per_call_us, reference_us):
+        findings.notes.append("times scattered: of the intervals, the ends count that do the candidate no favour")
+    findings.reference_timing = _timing(result, result.series["reference"], theirs_us, interval_us)
+    findings.timing = _timing(result, result.series["contestant"], mine_us, charge.interval_us).model_copy(
         update={
             "first_call_ms": 1000 * match.seen.first_call_seconds or None,
             "construction_ms": 1000 * match.contestant.construction_seconds or None,

@@ -123,6 +123,51 @@ def test_windows_that_began_on_a_slow_host_are_left_out() -> None:
     assert errors[True] < 0.012 < errors[False]
 
 
+def sleepy(seed: int, share: float, *, is_told: bool) -> list[Window]:
+    """Windows of calls of 36 us, a share of them; then each call sleeps 3 ms, also the one before the window."""
+    chance = random.Random(seed)
+    lengths = plan_lengths(16, 24, [chance.random() for _ in range(48)])
+    found = []
+    for number, n in enumerate(lengths):
+        sleep = 3000.0 if number >= share * len(lengths) else 0.0
+        done = 30.0 + n * (36.0 + sleep) + chance.gauss(0, 4)
+        prime = 160.0 + sleep + chance.gauss(0, 2) if is_told else None
+        found.append(Window(n, done + 230.0, done_us=done, prime_us=prime))
+    return found
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize(("share", "is_paid"), [(0.3, True), (0.55, True), (0.7, True), (0.95, False), (1.0, False)])
+def test_who_is_slow_in_many_windows_pays_for_it(share: float, is_paid: bool, is_told: bool) -> None:
+    """A twentieth may be the host's doing, or a tenth; whoever sleeps in more is not as quick as when it does not."""
+    for seed in range(40):
+        fit = fits.fit(sleepy(seed, share, is_told=is_told))
+        charged = charges.no_less(fit.per_call_us, fit.interval_us, fit.mean_us)
+        assert charged > 10 * 36.0 if is_paid else charged < 1.1 * 36.0
+
+
+def test_a_blurred_figure_counts_by_the_end_that_does_the_candidate_no_favour() -> None:
+    assert charges.no_less(10.0, (9.0, 11.0), 30.0) == charges.no_more(10.0, (9.0, 11.0)) == 10.0
+    assert charges.no_less(10.0, (4.0, 13.0), 30.0) == 13.0
+    assert charges.no_less(10.0, (4.0, 130.0), 30.0) == 30.0, "no call costs more in the mean"
+    assert charges.no_less(-2.0, (-5.0, 1.0), 30.0) == 30.0
+    assert charges.no_more(10.0, (4.0, 13.0)) == 4.0
+    assert charges.no_more(-2.0, (-5.0, 1.0)) < 0, "nothing was measured"
+
+
+@given(noise=st.floats(0, 2000), longest=st.integers(2, 32), seed=st.integers(0, 10**6))
+@settings(max_examples=100, deadline=None)
+def test_no_noise_makes_a_charge_negative_or_more_than_the_windows_took(noise: float, longest: int, seed: int) -> None:
+    measured = [
+        Window(one.length, max(1.0, one.wall_us)) for one in windows(36.0, 300.0, noise, longest=longest, seed=seed)
+    ]
+    fit = fits.fit(measured)
+    charged = charges.no_less(fit.per_call_us, fit.interval_us, fit.mean_us)
+    assert charged > 0
+    if charges.is_blurred(fit.per_call_us, fit.interval_us):
+        assert charged <= sum(one.wall_us for one in measured) / sum(one.length for one in measured)
+
+
 def test_a_host_that_is_always_slow_costs_no_windows() -> None:
     usual = windows(36.0, 340.0, 4.0)
     primed = [Window(w.length, w.wall_us, prime_us=160.0 if index % 3 else 400.0) for index, w in enumerate(usual)]

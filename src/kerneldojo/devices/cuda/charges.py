@@ -22,6 +22,10 @@ EARLY_US = 100.0
 """How much longer than the reference runner a side may take, at the median, to bring its context in."""
 
 
+MOST_BLUR = 0.2
+"""Half an interval over its figure from which the figure is blurred: on a host that quick, 0.01 to 0.03 are usual."""
+
+
 @dataclass(frozen=True)
 class Charge:
     """What a call is charged with, and why."""
@@ -61,6 +65,32 @@ def charge(
     alone_us, error = min(estimates)
     evidence = f"a call alone takes {alone_us:.1f} us, calls in a row {measured.per_call_us:.1f} us each"
     return Charge(alone_us, (max(alone_us - error, 0.0), alone_us + error), batched=True, evidence=evidence)
+
+
+def is_blurred(per_call_us: float, interval_us: tuple[float, float]) -> bool:
+    """Whether a figure says little: its interval is wide, or it is not even positive."""
+    return per_call_us <= 0 or interval_us[1] - interval_us[0] > 2 * MOST_BLUR * per_call_us
+
+
+def no_less(per_call_us: float, interval_us: tuple[float, float], mean_us: float) -> float:
+    """What a candidate's call is charged with: its figure, or where that is blurred the most that it can be.
+
+    A candidate can blur its own figure, by sleeping at random, and on a busy host chance may do so: neither is to buy
+    a speedup.
+
+    Args:
+        per_call_us, interval_us: its slope, and 95 % interval of that.
+        mean_us: `Fit.mean_us`; no call costs more in the mean.
+    """
+    if not is_blurred(per_call_us, interval_us):
+        return per_call_us
+    return mean_us if per_call_us <= 0 else min(interval_us[1], mean_us)
+
+
+def no_more(per_call_us: float, interval_us: tuple[float, float]) -> float:
+    """What a reference's call counts for: its figure, or where that is blurred the lower end of its interval, which may
+    be negative: then nothing was measured."""
+    return interval_us[0] if is_blurred(per_call_us, interval_us) else per_call_us
 
 
 def alone(measured: Sequence[Window], trusted: Sequence[Window], trusted_us: float) -> tuple[float, float] | None:
