@@ -121,7 +121,7 @@ def throughput(run: Run) -> Found:
 def load_inline(run: Run) -> Found:
     if not run.on_gpu:
         return {"skipped": "there is no GPU to build for"}, []
-    return rates(run, "cuda", 60.0, "--num-cuda", str(run.some(42, 2)), "--num-verdicts", "14")
+    return rates(run, "cuda", 60.0, "--num-cuda", str(run.some(70, 2)), "--num-verdicts", "14")
 
 
 def audit(run: Run) -> Found:

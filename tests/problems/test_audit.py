@@ -64,7 +64,7 @@ IMAGES = "torch.rand(4, 8, 12, 12)"
             {"zeros", "other weights", "another seed's answer"},
         ),
         ("xs[1] + 1e-4 * x", "torch.randn(32, 128), torch.randn(32, 128)", "pass", {"input 1"}),
-        ("x @ xs[1]", "torch.rand(32, 32768), torch.rand(32768, 32)", "pass", {"a constant", "another seed's answer"}),
+        ("x @ xs[1]", "torch.rand(32, 65536), torch.rand(65536, 32)", "pass", {"a constant", "another seed's answer"}),
         (
             "torch.sigmoid(self.l(x))",
             "torch.randn(64, 64)",
@@ -82,6 +82,11 @@ def test_degenerate_problems_are_named(forward, inputs, init, answers) -> None:
     assert answers <= _names(report), report.reason
     for answer in answers:
         assert answer in report.reason
+
+
+def test_a_product_of_positive_numbers_is_no_constant_for_being_near_one() -> None:
+    report = _audit("x @ xs[1]", "torch.rand(32, 8192), torch.rand(8192, 32)")
+    assert report.admitted, report.reason
 
 
 def test_the_identity_on_positive_inputs_is_refused_on_signed_ones() -> None:

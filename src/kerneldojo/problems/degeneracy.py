@@ -86,7 +86,8 @@ def accepted_answers(draws: Draws, distribution: str) -> Accepted:
             if answer in here:
                 continue
             named = AcceptedAnswer(answer=answer, distribution=distribution, output=output)
-            if all(trivial.accepts(*triple) for triple in zip(truths, values, budgets, strict=True)):
+            nearly = trivial.NEARLY_CONSTANT if answer == trivial.CONSTANT else trivial.NEARLY
+            if all(trivial.accepts(*triple, nearly) for triple in zip(truths, values, budgets, strict=True)):
                 here.add(answer)
                 found.append(named)
             elif named not in elsewhere and all(map(trivial.accepted_loosely, truths, values)):
