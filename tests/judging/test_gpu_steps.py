@@ -120,7 +120,7 @@ class Windows:
         """Series, of the first ones, that make calls look batched."""
         self.everybody: list[Session] = []
 
-    def draw(self, match: Any) -> list[Any]:
+    def draw(self, match: Any, *_: Any) -> list[Any]:
         match.prepare("timed")
         return [match.reference.draw("get_inputs", 1)]
 

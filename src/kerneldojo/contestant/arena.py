@@ -96,6 +96,11 @@ class Arena(Protocol):
         """Where its tensors are."""
         ...
 
+    @property
+    def in_place(self) -> bool:
+        """Whether results that lie in it already are named where they are, instead of copied to where they are read."""
+        ...
+
     def view(self, slot: Slot) -> torch.Tensor:
         """Return a tensor over the memory that `slot` names; raises `BadSlot`."""
         ...
@@ -112,6 +117,7 @@ class HostArena:
     """
 
     device = torch.device("cpu")
+    in_place = False
 
     def __init__(self, fd: int, num_bytes: int) -> None:
         self.fd = fd
@@ -167,11 +173,13 @@ class Packer:
         arena: where they go.
         start: first byte that may be used.
         stop: first byte that may not.
+        in_place: whether a device may name a result where it lies, if the judge can read it there.
     """
 
-    def __init__(self, arena: Arena, start: int = 0, stop: int | None = None) -> None:
+    def __init__(self, arena: Arena, start: int = 0, stop: int | None = None, *, in_place: bool = False) -> None:
         self._arena = arena
         self.offset = start
+        self.in_place = in_place
         self._stop = arena.num_bytes if stop is None else stop
 
     def reserve(self, shape: list[int], stride: list[int], dtype: torch.dtype) -> Slot:
@@ -183,6 +191,12 @@ class Packer:
             raise MemoryError(f"the shared memory is too small: {end} bytes needed, {self._stop} there")
         self.offset = end
         return slot
+
+    @staticmethod
+    def name(offset: int, tensor: torch.Tensor) -> Slot:
+        """What names a tensor that lies in the arena already, `offset` bytes from its beginning."""
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        return Slot(offset=offset, shape=list(tensor.shape), stride=list(tensor.stride()), dtype=dtype)
 
     def put(self, tensor: torch.Tensor) -> Slot:
         """Copy a tensor in, strides kept, and name where it lies."""

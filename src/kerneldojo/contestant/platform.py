@@ -52,6 +52,10 @@ class Platform(Protocol):
         """Make the device usable, if it is not yet: on CUDA a context, which is dear, and shared memory in it."""
         ...
 
+    def renew(self) -> None:
+        """Another command comes: what was placed for the last one has been read."""
+        ...
+
     def settle(self) -> None:
         """Be as far as possible as a fresh process would: nothing of the hosted code's is alive."""
         ...
@@ -111,6 +115,9 @@ class HostPlatform:
 
     def open(self) -> None:
         """It is there."""
+
+    def renew(self) -> None:
+        """What was placed is a copy."""
 
     def settle(self) -> None:
         """No memory of inputs that are gone."""

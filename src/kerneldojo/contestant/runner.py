@@ -111,6 +111,7 @@ class Runner:
         operation: Callable[[dict[str, Any]], dict[str, Any]] = getattr(self, f"do_{command['op']}")
         stage = "compile_error" if command["op"] == "load" else "runtime_error"
         started = time.perf_counter()
+        self._platform.renew()
         try:
             result = operation(command)
             self._platform.synchronize()  # The judge reads what was placed as soon as it has the answer.
@@ -198,7 +199,8 @@ class Runner:
 
     def _place_state(self, instance: nn.Module, command: dict[str, Any]) -> list[list[Any]]:
         packer = self._packer(command)
-        return [[name, packer.put(tensor).model_dump()] for name, tensor in weights.state(instance).items()]
+        place = self._platform.place if packer.in_place else lambda tensor, packer: packer.put(tensor)
+        return [[name, place(tensor.detach(), packer).model_dump()] for name, tensor in weights.state(instance).items()]
 
     # Calling
 
@@ -282,7 +284,7 @@ class Runner:
         return operation(command, self._module, self._instances)
 
     def _packer(self, command: dict[str, Any]) -> Packer:
-        return Packer(self._platform.arena, command["start"], command["stop"])
+        return Packer(self._platform.arena, command["start"], command["stop"], in_place=bool(command.get("in_place")))
 
 
 def split_init_inputs(arguments: Any) -> tuple[list[Any], dict[str, Any]]:

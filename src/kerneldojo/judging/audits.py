@@ -104,12 +104,16 @@ class Auditor:
         key = content_hash(VERSION, precision, torch.__version__, device, problem.hash)
         report = None if fresh else self._memory.get(key) or self._read(key)
         if report is None:
-            report = audit(
-                problem,
-                RunnerReference(reference),
-                precision="ieee" if precision == "ieee" else "tf32",
-                memory_limit=memory_limit,
-            )
+            try:
+                report = audit(
+                    problem,
+                    RunnerReference(reference),
+                    precision="ieee" if precision == "ieee" else "tf32",
+                    memory_limit=memory_limit,
+                )
+            except torch.OutOfMemoryError as error:  # What the problem's own code lacks is no exception here.
+                reason = f"too large for the judge's own side: {' '.join(str(error).split())[:160]}"
+                report = AuditReport(problem_hash=problem.hash, status="invalid", reason=reason, lacks="memory")
             if not report.lacks:  # Another time, or another machine, may have more of it.
                 self._write(key, report)
         self._memory[key] = report

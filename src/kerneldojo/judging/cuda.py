@@ -207,7 +207,7 @@ class _Verdict:
         findings, bench = self.findings, self.bench
         has_own = match.seen.ran_own_kernel
         with findings.stage("prepare"):
-            drawn = preparation.draw(match)
+            drawn = preparation.draw(match, bench.room(self.guest).inputs_bytes)
             is_well = has_own and twin.arrive()
             if has_own and not is_well:
                 self.workshop.check()

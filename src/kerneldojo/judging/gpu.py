@@ -55,7 +55,8 @@ class CudaBench(Bench):
     ) -> None:
         properties = torch.cuda.get_device_properties(index)
         uuid = f"GPU-{properties.uuid}"
-        shares, whole = (Shares.of(number, int(properties.total_memory)) for number in (num_verdicts, 1))
+        total_bytes = int(properties.total_memory)
+        shares, whole = Shares.of(num_verdicts, total_bytes), Shares.whole(total_bytes)
         clock = Clock(uuid)
         position, count = clock.place()
         cores = cores or cores_of_gpus(count, sorted(os.sched_getaffinity(0)))[position]
@@ -110,7 +111,7 @@ class CudaBench(Bench):
         """Exchange and heap; a reference runner's has the timed inputs too, which others then map."""
         own = SharedRegion.create(shares.inputs_bytes, self.index) if inputs is None else None
         try:
-            return CudaArena.create(
+            arena = CudaArena.create(
                 shares.exchange_bytes,
                 shares.heap_bytes,
                 device=self.index,
@@ -118,6 +119,8 @@ class CudaBench(Bench):
                 silent=silent,
                 owns_inputs=inputs is None,
             )
+            arena.in_place = shares.in_place
+            return arena
         except BaseException:
             if own is not None:
                 own.close()

@@ -1,7 +1,8 @@
 """A session with tensors: values go in, values come out, one time budget covers all of it.
 
-The lower half of the arena is the judge's to write (arguments), the upper half the hosted side's (results). What
-comes out is copied before anything else is done with it.
+The judge lays arguments from the beginning of the arena on; what lies behind them when it asks is the hosted side's,
+for results. Those that lie in its heap may stay there (`Arena.in_place`). What comes out is copied before anything else
+is done with it, and before more arguments are laid.
 """
 
 from __future__ import annotations
@@ -28,8 +29,7 @@ class Hosted:
     def __init__(self, session: Session, budget: float) -> None:
         self.session = session
         self.arena = session.arena
-        self._middle = self.arena.num_bytes // 2
-        self._packer = Packer(self.arena, 0, self._middle)
+        self._packer = Packer(self.arena)
         self._deadline = time.monotonic() + budget
 
     @property
@@ -43,7 +43,7 @@ class Hosted:
 
     def clear(self) -> None:
         """Start a new round: the arguments of the last one are no longer needed."""
-        self._packer = Packer(self.arena, 0, self._middle)
+        self._packer = Packer(self.arena)
 
     def give(self, values: Any) -> tree.Node:
         """Copy values into shared memory and describe them."""
@@ -94,4 +94,6 @@ class Hosted:
         """Send a command once everything written for it has arrived."""
         if self.arena.device.type == "cuda":
             torch.cuda.synchronize(self.arena.device)
-        self.session.post(operation, start=self._middle, stop=self.arena.num_bytes, **fields)
+        if self.arena.in_place:
+            fields["in_place"] = True
+        self.session.post(operation, start=self._packer.offset, stop=self.arena.num_bytes, **fields)

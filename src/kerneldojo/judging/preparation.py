@@ -49,14 +49,22 @@ class Prepared:
     """What was kept of its outputs."""
 
 
-def draw(match: Match) -> list[Any]:
+def draw(match: Match, region_bytes: int) -> list[Any]:
     """Construct both sides, after the rounds, and draw the sets of inputs that all others are made from.
+
+    Args:
+        match: reference and contestant.
+        region_bytes: memory for inputs; no more sets are drawn than it holds, but one at least.
 
     Raises:
         Ruling: the candidate does not get so far.
     """
     match.prepare("timed")
-    return [match.reference.draw("get_inputs", secret_seed()) for _ in range(NUM_BASES)]
+    drawn = [match.reference.draw("get_inputs", secret_seed())]
+    layouts = [Layout.of(tensor) for tensor in tree.tensors(drawn[0])]
+    while len(drawn) < num_sets(layouts, region_bytes, NUM_BASES):
+        drawn.append(match.reference.draw("get_inputs", secret_seed()))
+    return drawn
 
 
 def prepare(match: Match, drawn: list[Any], region: SharedRegion, findings: Findings) -> Prepared:

@@ -87,6 +87,7 @@ class Reference:
 
     def draw(self, what: str, seed: int, distribution: str = "own") -> Any:
         """Return what `get_inputs` or `get_init_inputs` gives under `seed`."""
+        self.hosted.clear()
         answer = self._ask("draw", what, what=what, seed=seed, distribution=distribution)
         try:
             return self.hosted.take(answer["values"])

@@ -3,6 +3,10 @@
 Everything is counted in *parts* of one size. Timed inputs lie in one part that reference runner, contestant and silent
 twin map alike; each process has an exchange of one part and a heap of two for its tensors. The judge needs about two
 parts a verdict for the copies that it compares. Contexts take memory of their own, whatever they do.
+
+A problem that does not fit is judged alone, with all of the device and another division: no runner is kept, inputs have
+two parts (a slope needs two sets of them), and results stay in the heap, from which the judge copies them, so that an
+exchange holds arguments alone. On 141 GB the largest tensor may then have 8.4 GiB, where a share of one allows 4.2.
 """
 
 from __future__ import annotations
@@ -26,6 +30,11 @@ LEAST_PART_BYTES = 256 << 20
 """With less than this, problems of ordinary size do not fit: then fewer verdicts are let in, or fewer runners kept."""
 MAX_KEPT = 12
 """Idle reference runners, wherever memory would allow more."""
+WHOLE_INPUT_PARTS = 2.0
+WHOLE_HEAP_PARTS = 2.75
+WHOLE_JUDGE_PARTS = 2.75
+WHOLE_PARTS = 3 * (1 + WHOLE_HEAP_PARTS) + WHOLE_INPUT_PARTS + WHOLE_JUDGE_PARTS
+"""Of one verdict that has the device alone."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,11 @@ class Shares:
     num_kept: int
     """Reference runners that are kept alive for the next verdict on their problem, beside those in use."""
     part_bytes: int
+    heap_parts: float = HEAP_PARTS
+    input_parts: float = 1
+    judge_parts: float = JUDGE_PARTS
+    in_place: bool = False
+    """Whether results stay in the heap: see `contestant.arena.Arena.in_place`."""
 
     @property
     def exchange_bytes(self) -> int:
@@ -46,23 +60,25 @@ class Shares:
     @property
     def heap_bytes(self) -> int:
         """For all tensors of one hosted process."""
-        return HEAP_PARTS * self.part_bytes
+        return int(self.heap_parts * self.part_bytes)
 
     @property
     def inputs_bytes(self) -> int:
         """For the inputs of timed calls."""
-        return self.part_bytes
+        return int(self.input_parts * self.part_bytes)
 
     @property
     def judge_bytes(self) -> int:
         """For the judge itself, all verdicts together."""
-        return JUDGE_BYTES // 2 + self.capacity * JUDGE_PARTS * self.part_bytes
+        return JUDGE_BYTES // 2 + int(self.capacity * self.judge_parts * self.part_bytes)
 
     @property
     def most_bytes(self) -> int:
         """What all of it takes at most."""
-        parts = self.capacity * VERDICT_PARTS + self.num_kept * RUNNER_PARTS
-        return JUDGE_BYTES + parts * self.part_bytes + num_contexts(self.capacity, self.num_kept) * CONTEXT_BYTES
+        process = 1 + self.heap_parts
+        parts = self.capacity * (3 * process + self.input_parts + self.judge_parts)
+        parts += self.num_kept * (process + self.input_parts)
+        return JUDGE_BYTES + int(parts * self.part_bytes) + num_contexts(self.capacity, self.num_kept) * CONTEXT_BYTES
 
     @classmethod
     def of(cls, num_verdicts: int, total_bytes: int) -> Shares:
@@ -79,6 +95,20 @@ class Shares:
         while num_kept and _part_bytes(capacity, num_kept, total_bytes) < 2 * LEAST_PART_BYTES:
             num_kept -= 1
         return cls(capacity, num_kept, max(_part_bytes(capacity, num_kept, total_bytes), 1 << 21))
+
+    @classmethod
+    def whole(cls, total_bytes: int) -> Shares:
+        """All of a device for one verdict, on a problem that needs more than its share."""
+        free = total_bytes - JUDGE_BYTES - num_contexts(1, 0) * CONTEXT_BYTES
+        return cls(
+            capacity=1,
+            num_kept=0,
+            part_bytes=max(int(free / WHOLE_PARTS), 1 << 21),
+            heap_parts=WHOLE_HEAP_PARTS,
+            input_parts=WHOLE_INPUT_PARTS,
+            judge_parts=WHOLE_JUDGE_PARTS,
+            in_place=True,
+        )
 
 
 def num_contexts(capacity: int, num_kept: int) -> int:

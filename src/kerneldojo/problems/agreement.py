@@ -11,33 +11,36 @@ from collections.abc import Sequence
 import torch
 
 from kerneldojo.problems import distributions
+from kerneldojo.problems.pieces import pieces, sum_of_squares
 
 
 def same(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor], within: float) -> bool:
     """Whether outputs agree: integers nearly everywhere, floats within a part of their rms."""
     if [y.shape for y in left] != [y.shape for y in right]:
         return False
-    for a, b in zip(left, right, strict=True):
-        if not a.numel():
-            continue
-        if not a.is_floating_point():
-            if float((a != b).double().mean()) > within:
-                return False
-            continue
-        finite = a.isfinite() & b.isfinite()
-        if float((~finite & (a.isfinite() | b.isfinite())).double().mean()) > within:
-            return False
-        x, y = a[finite].double(), b[finite].double()
-        if x.numel() and float((x - y).square().mean().sqrt()) > within * float(x.square().mean().sqrt()) + 1e-30:
-            return False
-    return True
+    return all(_agree(a, b, within) for a, b in zip(left, right, strict=True) if a.numel())
+
+
+def _agree(a: torch.Tensor, b: torch.Tensor, within: float) -> bool:
+    if not a.is_floating_point():
+        return sum(int((x != y).sum()) for x, y in pieces(a, b)) <= within * a.numel()
+    num_odd, distance, size, count = 0, 0.0, 0.0, 0
+    for some in pieces(a, b):
+        x, y = (one.double() for one in some)
+        finite = x.isfinite() & y.isfinite()
+        num_odd += int((x.isfinite() != y.isfinite()).sum())
+        distance += float(torch.where(finite, x - y, 0.0).square().sum())
+        size += float(torch.where(finite, x, 0.0).square().sum())
+        count += int(finite.sum())
+    if num_odd > within * a.numel():
+        return False
+    return not count or math.sqrt(distance / count) <= within * math.sqrt(size / count) + 1e-30
 
 
 def is_noise(exact: Sequence[torch.Tensor], native: Sequence[torch.Tensor], within: float) -> bool:
     """Whether the truth is nothing beside the native outputs: these are rounding errors, and zeros are as good."""
     return [y.shape for y in exact] == [y.shape for y in native] and all(
-        float(a.double().square().sum()) <= within**2 * float(b.double().square().sum())
-        for a, b in zip(exact, native, strict=True)
+        sum_of_squares(a) <= within**2 * sum_of_squares(b) for a, b in zip(exact, native, strict=True)
     )
 
 
@@ -53,10 +56,10 @@ def as_finite(own: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> boo
 def scales_along(own: Sequence[torch.Tensor], scaled: Sequence[torch.Tensor]) -> bool:
     """Whether inputs times s give outputs times s, s squared or so on: the problem is homogeneous at large scale."""
     for before, after in zip(own, scaled, strict=True):
-        small, large = before.double().square().mean().sqrt(), after.double().square().mean().sqrt()
-        if not before.is_floating_point() or not float(small) or not float(large):
+        small, large = sum_of_squares(before), sum_of_squares(after)
+        if not before.is_floating_point() or not small or not large:
             return False
-        degree = math.log2(float(large) / float(small)) / distributions.SCALE_BITS
+        degree = math.log2(large / small) / 2 / distributions.SCALE_BITS
         if not (0.9 < degree < 4.1 and abs(degree - round(degree)) < 0.1):
             return False
     return True

@@ -82,15 +82,17 @@ def accepted_answers(draws: Draws, distribution: str) -> Accepted:
     for output in range(num_outputs):
         truths, budgets = _truths(outcomes, output, draws.oracle)
         here: set[str] = set()
-        for answer, values in _candidates(outcomes, others, output):
+        for answer, made in _candidates(outcomes, others, output):
             if answer in here:
                 continue
             named = AcceptedAnswer(answer=answer, distribution=distribution, output=output)
             nearly = trivial.NEARLY_CONSTANT if answer == trivial.CONSTANT else trivial.NEARLY
-            if all(trivial.accepts(*triple, nearly) for triple in zip(truths, values, budgets, strict=True)):
+            if all(trivial.accepts(truth, made(i), budgets[i], nearly) for i, truth in enumerate(truths)):
                 here.add(answer)
                 found.append(named)
-            elif named not in elsewhere and all(map(trivial.accepted_loosely, truths, values)):
+            elif named not in elsewhere and all(
+                trivial.accepted_loosely(truth, made(i)) for i, truth in enumerate(truths)
+            ):
                 elsewhere.append(named)
     return Accepted(
         answers=tuple(found),
@@ -101,7 +103,7 @@ def accepted_answers(draws: Draws, distribution: str) -> Accepted:
 
 def _candidates(
     outcomes: Sequence[Outcome], others: Sequence[Outcome], output: int
-) -> Iterator[tuple[str, list[torch.Tensor]]]:
+) -> Iterator[tuple[str, trivial.Answer]]:
     return trivial.answers(
         [outcome.outputs["native"][output] for outcome in outcomes],
         [outcome.inputs for outcome in outcomes],

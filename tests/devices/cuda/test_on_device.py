@@ -156,6 +156,27 @@ def test_a_broken_extension_is_a_compile_error(server: Server) -> None:
         assert "error" in answer["failure"]["text"]
 
 
+# Results
+
+
+def test_a_result_may_stay_where_it_lies(server: Server) -> None:
+    from kerneldojo.contestant import tree
+    from kerneldojo.contestant.arena import Packer
+
+    x = matrix(4096, 4096)
+    with hosted(server) as contestant:
+        contestant.start(candidates.HONEST)
+        copied = contestant.call(x)
+        staying = contestant.call(x, in_place=True)
+        assert torch.equal(copied, staying)
+        node = tree.encode([x], Packer(contestant.arena).put)
+        torch.cuda.synchronize()
+        heap = contestant.arena.base(contestant.arena.heap)
+        for in_place in (False, True):
+            answer = contestant.ask("call", instance="m", seed=1, arguments=node, in_place=in_place)
+            assert (answer["outputs"]["tensor"]["offset"] >= heap) == in_place
+
+
 # Profile
 
 

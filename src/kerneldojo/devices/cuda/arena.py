@@ -59,6 +59,9 @@ class CudaArena:
     The judge calls `create` and passes `fds` on, in this order; the contestant calls `open` with what came.
     """
 
+    in_place = False
+    """See `contestant.arena.Arena.in_place`; the judge's side alone knows."""
+
     def __init__(self, page: Page, regions: Sequence[SharedRegion], device: int, *, owned: int) -> None:
         self.page = page
         self.exchange, self.heap = regions[0], regions[1]
@@ -155,6 +158,12 @@ class CudaArena:
                 return start + address - region.address
             start += region.size
         return None
+
+    def offset_in_heap(self, address: int, length: int) -> int | None:
+        """Offset of `length` bytes at a virtual address, or None if they are not all in the heap."""
+        offset = self.offset_of(address, length)
+        base = self.base(self.heap)
+        return offset if offset is not None and base <= offset < base + self.heap.size else None
 
     def fill(self, value: int) -> None:
         """Set every byte of exchange and heap. Of the heap only before the contestant uses it."""

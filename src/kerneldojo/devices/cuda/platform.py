@@ -70,6 +70,8 @@ class CudaPlatform:
         self._profiler: profiler.Profiler | None = None
         self._loop: CallLoop | None = None
         self._inputs: list[tuple[int, int]] = []
+        self._placed: list[torch.Tensor] = []
+        """Results that the judge reads where they lie."""
         torch.cuda._lazy_call(self._map)  # pyright: ignore[reportPrivateUsage] - as torch's own modules do
 
     def _map(self) -> None:
@@ -103,6 +105,10 @@ class CudaPlatform:
         assert self._arena is not None
         return self._arena
 
+    def renew(self) -> None:
+        """See `Platform.renew`."""
+        self._placed.clear()
+
     def settle(self) -> None:
         """Give back what libraries keep of torch's memory, and begin the heap anew."""
         if self._arena is None:
@@ -127,9 +133,16 @@ class CudaPlatform:
         return view
 
     def place(self, tensor: torch.Tensor, packer: Any) -> Any:
-        """Copy an output to the exchange, strides kept if they are dense."""
+        """Copy an output to the exchange, strides kept if they are dense; or name it where it lies in the heap."""
         dense = torch.ops.aten.is_non_overlapping_and_dense(tensor)
-        return packer.put(tensor if dense else tensor.contiguous())
+        tensor = tensor if dense else tensor.contiguous()
+        if not packer.in_place or tensor.device != self.device or not tensor.numel():
+            return packer.put(tensor)
+        offset = self.arena.offset_in_heap(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+        if offset is None:
+            return packer.put(tensor)
+        self._placed.append(tensor)
+        return packer.name(offset, tensor)
 
     def is_ours(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is on this device."""

@@ -1,0 +1,101 @@
+"""Problems that take a good part of the memory there is: what lies where, and what is told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from kerneldojo.judging import audits, preparation
+from kerneldojo.judging.audits import Auditor
+from kerneldojo.judging.host import host_arena
+from kerneldojo.judging.processes import ForkServer, Session
+from kerneldojo.judging.protocol import Protocol, protocol
+from kerneldojo.judging.reference import Reference
+from kerneldojo.judging.rounds import Match
+from kerneldojo.judging.ruling import Ruling
+from kerneldojo.judging.shares import Shares
+from kerneldojo.judging.surroundings import request
+from kerneldojo.judging.verdict import Findings
+from kerneldojo.schema import Candidate, Problem
+
+GIB = 1 << 30
+SOURCE = """
+import torch, torch.nn as nn
+class Model(nn.Module):
+    def forward(self, x): return x[:8].sum()
+def get_inputs(): return [torch.rand(700_000)]
+def get_init_inputs(): return []
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Generator[ForkServer]:
+    server = ForkServer("interpret")
+    yield server
+    server.close()
+
+
+def test_arguments_and_results_may_take_more_than_half_of_what_is_shared(server: ForkServer) -> None:
+    """Four MiB are shared, and one tensor of 2.8 MB goes out, and comes in again."""
+    with Session(server, host_arena(4 << 20), request(Protocol(), "h100")) as session:
+        reference = Reference(session, Problem(name="p", source=SOURCE), 60.0)
+        reference.load()
+        inputs = reference.draw("get_inputs", 1)
+        assert inputs[0].shape == (700_000,)
+        reference.construct("m", 1, reference.draw("get_init_inputs", 1), training=True)
+        expected = reference.expect("m", inputs, ("native",), 1)
+        assert torch.equal(expected.outputs["native"][0], inputs[0][:8].sum())
+        again = reference.draw("get_inputs", 1)
+        assert torch.equal(again[0], inputs[0]), "what was taken is a copy"
+
+
+@pytest.mark.parametrize("gib", [24, 80, 139])
+def test_one_verdict_with_all_of_a_device_fits_and_holds_larger_tensors(gib: int) -> None:
+    whole, share = Shares.whole(gib * GIB), Shares.of(1, gib * GIB)
+    assert whole.most_bytes <= gib * GIB
+    assert whole.in_place
+    assert not share.in_place
+    assert whole.heap_bytes > share.heap_bytes
+    assert whole.exchange_bytes > 0.9 * share.exchange_bytes
+    assert whole.inputs_bytes >= 2 * whole.exchange_bytes - 2, "a slope needs two sets of inputs"
+
+
+def test_the_largest_tensor_of_kernelbench_fits_an_h200() -> None:
+    assert Shares.whole(int(139.8 * GIB)).exchange_bytes > 8 * GIB
+
+
+@pytest.mark.parametrize(("region_bytes", "num"), [(100, 1), (1024, 2), (1 << 20, preparation.NUM_BASES)])
+def test_no_more_inputs_are_drawn_than_there_is_room_for(region_bytes: int, num: int) -> None:
+    class Runner:
+        def draw(self, what: str, seed: int) -> list[Any]:
+            return [torch.zeros(128)]
+
+    class Both(Match):
+        def __init__(self) -> None:
+            self.reference = Runner()  # type: ignore[assignment]
+
+        def prepare(self, instance: str) -> Any:
+            return None
+
+    assert len(preparation.draw(Both(), region_bytes)) == num
+
+
+def test_what_the_judges_own_side_has_no_memory_for_says_nothing_against_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def audit(*_: Any, **__: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 12.06 GiB.")
+
+    monkeypatch.setattr(audits, "audit", audit)
+    reference: Any = SimpleNamespace(hosted=SimpleNamespace(arena=SimpleNamespace(device="cuda:0")))
+    findings = Findings(Problem(name="p", source=SOURCE), Candidate(source=""), protocol("quick"), "cuda:0")
+    with pytest.raises(Ruling) as caught:
+        Auditor(tmp_path).conduct(findings, reference, 1 << 30)
+    assert caught.value.lacks == "memory"
+    assert "12.06 GiB" in caught.value.message
+    assert not list(tmp_path.iterdir()), "another time there may be more"
