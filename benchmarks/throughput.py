@@ -7,8 +7,8 @@
 
 Judged are distinct correct kernels (no two have one binary) on the ten problems of `benchmarks/cases.py`, 20 each, with
 the protocol `standard`: 5 rounds, at least 100 timed trials, profile on. Each verdict has fresh isolated processes for
-the candidate; nothing is cached: no verdict, no compiled kernel, no reference time. What is kept between verdicts are
-the audits of the problems, fork servers and reference runners, which never see a candidate; they are there before the
+the candidate; nothing is cached: no verdict, no compiled kernel, no reference time (but with `--reuse`). What is kept
+between verdicts are the audits of the problems, fork servers and reference runners, which never see a candidate; they are there before the
 clock starts (the first verdicts, on other kernels, are not counted).
 
 Sections, each printed as it is done and written to `OUT/throughput.json` at once: `distinct` (binaries compared),
@@ -84,13 +84,20 @@ def measure(
     language: Literal["triton", "cuda"],
     *,
     beside: bool = False,
+    reuse: bool = False,
 ) -> dict[str, Any]:
-    """Judge `num` candidates on `names`; rate, stages and what went wrong."""
+    """Judge `num` candidates on `names`; rate, stages and what went wrong.
+
+    Args:
+        chosen, names, num, num_verdicts, slots, language: see the options of the same names.
+        beside: `PoolConfig.contexts_beside_windows`.
+        reuse: `PoolConfig.reuse_reference_times`.
+    """
     config = PoolConfig(
         num_verdicts_per_gpu=num_verdicts,
         remember=0,
         cache_folder=None,
-        reuse_reference_times=False,
+        reuse_reference_times=reuse,
         contexts_beside_windows=beside,
     )
     started = time.monotonic()
@@ -125,6 +132,7 @@ def measure(
         "devices": names,
         "verdicts_at_once": lanes,
         "contexts_beside_windows": beside,
+        "reuse_reference_times": reuse,
         "evaluations": num,
         "warm_seconds": round(warmed - started, 2),
         "wall_seconds": round(wall, 2),
@@ -203,6 +211,7 @@ def main() -> None:
     parser.add_argument(
         "--beside", action="store_true", help="also with contexts that come and go while others are timed"
     )
+    parser.add_argument("--reuse", action="store_true", help="take reference times from earlier verdicts")
     parser.add_argument("--gpus", type=int, nargs="+", help="numbers of GPUs for `triton`; by default 1, 2, 4, ... all")
     parser.add_argument("--cores", type=int, help="cores that each GPU has; by default an even share of all")
     parser.add_argument("--slots", type=int, help="verdicts at once on a cpu or model device; one a core by default")
@@ -247,7 +256,11 @@ def sections(arguments: argparse.Namespace, chosen: list[Case], names: list[str]
             for num_verdicts in arguments.num_verdicts if on_gpu else [1]:
                 num = arguments.num * count
                 for beside in [False, True] if arguments.beside and num_verdicts > 1 else [False]:
-                    found = measure(chosen, names[:count], num, num_verdicts, arguments.slots, "triton", beside=beside)
+                    on = names[:count]
+                    reuse = arguments.reuse
+                    found = measure(
+                        chosen, on, num, num_verdicts, arguments.slots, "triton", beside=beside, reuse=reuse
+                    )
                     report.add("triton", found)
         os.sched_setaffinity(0, all_cores)
     with_cuda = [case for case in chosen if case.cuda]
