@@ -8,8 +8,8 @@
 Judged are distinct correct kernels (no two have one binary) on the ten problems of `benchmarks/cases.py`, 20 each, with
 the protocol `standard`: 5 rounds, at least 100 timed trials, profile on. Each verdict has fresh isolated processes for
 the candidate; nothing is cached: no verdict, no compiled kernel, no reference time (but with `--reuse`). What is kept
-between verdicts are the audits of the problems, fork servers and reference runners, which never see a candidate; they are there before the
-clock starts (the first verdicts, on other kernels, are not counted).
+between verdicts are the audits of the problems, fork servers and reference runners, which never see a candidate; they
+are there before the clock starts (the first verdicts, on other kernels, are not counted).
 
 Sections, each printed as it is done and written to `OUT/throughput.json` at once: `distinct` (binaries compared),
 `floor` (fresh CUDA contexts a minute, so many processes at once, and nothing else; by torch, by the bare driver, and

@@ -156,7 +156,12 @@ class Runner:
         return {"custom_state": callable(getattr(entry, "load_reference_state", None))}
 
     def do_construct(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Make an instance under a seed; its state is described, and copied into the arena."""
+        """Make an instance under a seed, with `alone` after all others are forgotten; its state goes into the arena."""
+        if command.get("alone"):
+            self.do_release(command)
+        return self._construct(command, self._packer(command))
+
+    def _construct(self, command: dict[str, Any], packer: Packer) -> dict[str, Any]:
         arguments = tree.decode(command["arguments"], self._platform.input_view)
         positional, named = split_init_inputs(arguments)
         seed_everything(command["seed"])
@@ -168,7 +173,7 @@ class Runner:
         instance = self._platform.adopt(instance)
         instance.train(command["training"])
         self._instances[command["instance"]] = instance
-        return {"state": self._place_state(instance, command)}
+        return {"state": self._place_state(instance, packer)}
 
     def do_load_state(self, command: dict[str, Any]) -> dict[str, Any]:
         """Give an instance the reference's weights: through its own hook, or tensor by tensor."""
@@ -182,7 +187,7 @@ class Runner:
 
     def do_state(self, command: dict[str, Any]) -> dict[str, Any]:
         """Copy an instance's parameters and buffers into the arena."""
-        return {"state": self._place_state(self._instances[command["instance"]], command)}
+        return {"state": self._place_state(self._instances[command["instance"]], self._packer(command))}
 
     def do_release(self, command: dict[str, Any]) -> dict[str, Any]:
         """Forget instances and held results."""
@@ -197,8 +202,7 @@ class Runner:
         self._platform.settle()
         return {}
 
-    def _place_state(self, instance: nn.Module, command: dict[str, Any]) -> list[list[Any]]:
-        packer = self._packer(command)
+    def _place_state(self, instance: nn.Module, packer: Packer) -> list[list[Any]]:
         place = self._platform.place if packer.in_place else lambda tensor, packer: packer.put(tensor)
         return [[name, place(tensor.detach(), packer).model_dump()] for name, tensor in weights.state(instance).items()]
 
@@ -257,6 +261,29 @@ class Runner:
         }
 
     # The reference's own part
+
+    def do_begin(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Forget all instances, draw `get_init_inputs` and construct with them: what would be three commands, each of
+        which waits for a device that others use."""
+        from kerneldojo.contestant import reference
+
+        self.do_release(command)
+        packer = self._packer(command)
+        wanted = {"what": "get_init_inputs", "seed": command["draw_seed"]}
+        drawn = reference.draw(self._module, self._platform, packer, wanted)
+        self._platform.synchronize()
+        return {**drawn, **self._construct({**command, "arguments": drawn["values"]}, packer)}
+
+    def do_ask(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Draw `get_inputs` and run the reference with them, as two commands would."""
+        from kerneldojo.contestant import reference
+
+        packer = self._packer(command)
+        wanted = {"what": "get_inputs", "seed": command["draw_seed"], "distribution": command["distribution"]}
+        drawn = reference.draw(self._module, self._platform, packer, wanted)
+        self._platform.synchronize()
+        command = {**command, "arguments": drawn["values"]}
+        return {**drawn, **reference.expect(self._instances, self._platform, packer, command)}
 
     def do_draw(self, command: dict[str, Any]) -> dict[str, Any]:
         """Run `get_inputs` or `get_init_inputs` under a seed, and place what they return."""

@@ -17,7 +17,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Literal
 
@@ -219,7 +219,7 @@ def audit_all(
         with ThreadPoolExecutor(len(processes), "audit") as lanes:
             ended = [lanes.submit(lane, process) for process in processes]
             try:
-                for one in ended:
+                for one in wait(ended, return_when=FIRST_EXCEPTION).done:
                     one.result()
             except BaseException:
                 stopped.set()

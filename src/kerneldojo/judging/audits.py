@@ -50,8 +50,9 @@ class RunnerReference:
         """See `problems.reference.Reference.run`."""
         try:
             state = self._construct(init_seed, training)
-            inputs = self.reference.draw("get_inputs", input_seed, distribution)
-            expected = self.reference.expect("audit", inputs, tuple(variants), call_seed, footprint=True)
+            inputs, expected = self.reference.answer(
+                "audit", input_seed, call_seed, tuple(variants), distribution, footprint=True
+            )
         except Ruling as ruling:
             raise ReferenceFailed(ruling.message, ruling.lacks) from None
         return Outcome(
@@ -74,9 +75,7 @@ class RunnerReference:
             raise ReferenceFailed(ruling.message, ruling.lacks) from None
 
     def _construct(self, init_seed: int, training: bool) -> dict[str, torch.Tensor]:
-        self.reference.release()
-        init_values = self.reference.draw("get_init_inputs", init_seed)
-        return self.reference.construct("audit", init_seed, init_values, training=training)
+        return self.reference.begin("audit", init_seed, init_seed, training=training)[1]
 
 
 class Auditor:

@@ -133,7 +133,7 @@ class Contestant:
     def construct(
         self, instance: str, seed: int, init_values: Any, state: dict[str, torch.Tensor], *, training: bool
     ) -> Delivery:
-        """Make an instance and see to it that it has the reference's weights."""
+        """Make an instance, the only one, and see to it that it has the reference's weights."""
         answer = self.ask(
             "construct",
             "constructor",
@@ -141,6 +141,7 @@ class Contestant:
             entry_point=self._candidate.entry_point,
             seed=seed,
             training=training,
+            alone=True,
             arguments=self.hosted.give(init_values),
         )
         self.construction_seconds = float(answer.get("seconds") or 0.0)

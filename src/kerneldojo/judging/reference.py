@@ -88,27 +88,55 @@ class Reference:
     def draw(self, what: str, seed: int, distribution: str = "own") -> Any:
         """Return what `get_inputs` or `get_init_inputs` gives under `seed`."""
         self.hosted.clear()
-        answer = self._ask("draw", what, what=what, seed=seed, distribution=distribution)
+        return self._take_drawn(self._ask("draw", what, what=what, seed=seed, distribution=distribution), what)
+
+    def _take_drawn(self, answer: dict[str, Any], what: str) -> Any:
         try:
             return self.hosted.take(answer["values"])
         except HostedEnd as end:
             self.is_doubtful = True
             raise of_reference(end, what) from None
 
-    def construct(self, instance: str, seed: int, init_values: Any, *, training: bool) -> dict[str, torch.Tensor]:
-        """Make an instance under a seed and return its state."""
+    def begin(self, instance: str, draw_seed: int, seed: int, *, training: bool) -> tuple[Any, dict[str, torch.Tensor]]:
+        """Forget all instances, draw `get_init_inputs` and make an instance with them; both, and its state."""
         self.hosted.clear()
         answer = self._ask(
-            "construct",
+            "begin",
             "constructor",
             instance=instance,
             entry_point="Model",
+            draw_seed=draw_seed,
             seed=seed,
             training=training,
             redraw=True,
-            arguments=self.hosted.give(init_values),
         )
-        return self.hosted.take_named(answer["state"])
+        return self._take_drawn(answer, "get_init_inputs"), self.hosted.take_named(answer["state"])
+
+    def answer(
+        self,
+        instance: str,
+        draw_seed: int,
+        seed: int,
+        variants: tuple[str, ...],
+        distribution: str = "own",
+        **more: bool,
+    ) -> tuple[Any, Expected]:
+        """What `draw` of inputs and `expect` for them give, in one command where memory allows."""
+        if self.hosted.arena.in_place:  # There what was drawn would have to lie beside all that is made of it.
+            inputs = self.draw("get_inputs", draw_seed, distribution)
+            return inputs, self.expect(instance, inputs, variants, seed, **more)
+        self.hosted.clear()
+        answer = self._ask(
+            "ask",
+            "get_inputs or forward",
+            instance=instance,
+            draw_seed=draw_seed,
+            distribution=distribution,
+            seed=seed,
+            variants=list(variants),
+            **more,
+        )
+        return self._take_drawn(answer, "get_inputs"), self._take_expected(answer, variants)
 
     def expect(
         self, instance: str, inputs: Any, variants: tuple[str, ...], seed: int, *, footprint: bool = False
@@ -137,6 +165,9 @@ class Reference:
         """Wait for what `post_expect` began."""
         with self._watched("forward"):
             answer = self.hosted.session.collect(self.hosted.remaining)
+        return self._take_expected(answer, variants)
+
+    def _take_expected(self, answer: dict[str, Any], variants: tuple[str, ...]) -> Expected:
         found = {name: self.hosted.take(answer["variants"][name]["outputs"]) for name in variants}
         native = answer["variants"][variants[0]]
         return Expected(

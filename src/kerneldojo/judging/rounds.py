@@ -61,6 +61,19 @@ class Birth:
     state: dict[str, torch.Tensor]
 
 
+@dataclass(frozen=True)
+class Question:
+    """What an instance is asked in one call."""
+
+    name: str
+    """Of the instance."""
+    seed: int
+    """Of the call."""
+    inputs: Any
+    expected: Expected | None
+    """The reference's answer, unless it is still to be asked."""
+
+
 def secret_seed() -> int:
     """A seed that nobody could have known before it was drawn."""
     return secrets.randbits(62)
@@ -89,16 +102,13 @@ class Match:
 
     def prepare(self, instance: str) -> Delivery:
         """Construct both sides under a fresh seed, with equal weights."""
-        self.reference.release()
-        init_values = self.reference.draw("get_init_inputs", secret_seed())
         seed = secret_seed()
-        state = self.reference.construct(instance, seed, init_values, training=self.conduct.training)
+        init_values, state = self.reference.begin(instance, secret_seed(), seed, training=self.conduct.training)
         self.birth = Birth(seed, init_values, state)
         return self.construct(instance, self.birth)
 
     def construct(self, instance: str, birth: Birth) -> Delivery:
         """Construct the contestant's side alone, with the weights that the reference has."""
-        self.contestant.ask("release", "release")
         self.contestant.hosted.clear()
         self.delivery = self.contestant.construct(
             instance, birth.seed, birth.init_values, birth.state, training=self.conduct.training
@@ -115,24 +125,27 @@ class Match:
         self._play(f"probe-{distribution}", distribution, repeat=False, probing=True)
 
     def _play(self, name: str, distribution: str, *, repeat: bool, probing: bool) -> None:
-        delivery = self.prepare(name)
-        inputs = self.reference.draw("get_inputs", secret_seed(), distribution)
-        node = self.contestant.hosted.give(inputs)
-        first = self._call(
-            name, node, inputs, delivery, hold="first" if repeat else None, probing=probing, steady=False
-        )
+        self.prepare(name)
+        question = self._question(name, distribution)
+        node = self.contestant.hosted.give(question.inputs)
+        first = self._call(question, node, hold="first" if repeat else None, probing=probing, steady=False)
         self.seen.first_call_seconds = self.seen.first_call_seconds or first.elapsed
         if repeat:
-            inputs = self.reference.draw("get_inputs", secret_seed(), distribution)
-            self.contestant.hosted.rewrite(node, inputs)
-            self._call(name, node, inputs, delivery, hold=None, probing=probing, steady=True)
+            question = self._question(name, distribution)
+            self.contestant.hosted.rewrite(node, question.inputs)
+            self._call(question, node, hold=None, probing=probing, steady=True)
             self._check_survival(first)
 
-    def _call(
-        self, name: str, node: Any, inputs: Any, delivery: Delivery, *, hold: str | None, probing: bool, steady: bool
-    ) -> Answer:
-        seed = secret_seed()
-        answer, expected = self._answers(name, node, inputs, seed, hold)
+    def _question(self, name: str, distribution: str) -> Question:
+        seed, variants = secret_seed(), self.conduct.variants
+        if self._overlap:  # The reference answers while the candidate does.
+            return Question(name, seed, self.reference.draw("get_inputs", secret_seed(), distribution), None)
+        inputs, expected = self.reference.answer(name, secret_seed(), seed, variants, distribution)
+        return Question(name, seed, inputs, expected)
+
+    def _call(self, question: Question, node: Any, *, hold: str | None, probing: bool, steady: bool) -> Answer:
+        delivery = self.delivery
+        answer, expected = self._answers(question, node, hold)
         self._note(answer, expected, steady=steady)
         checked = check_outputs(answer, expected, self.conduct.reduction_length, delivery, probing=probing)
         if not probing:
@@ -140,17 +153,16 @@ class Match:
             if checked.precision_class is not None and self.seen.precision_class != "tf32":
                 self.seen.precision_class = checked.precision_class
         if not expected.mutates_inputs:
-            self._check_inputs(node, inputs)
+            self._check_inputs(node, question.inputs)
         if expected.buffers:
-            check_buffers(self.contestant.state(name), expected.buffers, delivery.pairs)
+            check_buffers(self.contestant.state(question.name), expected.buffers, delivery.pairs)
         return answer
 
-    def _answers(self, name: str, node: Any, inputs: Any, seed: int, hold: str | None) -> tuple[Answer, Expected]:
-        variants = self.conduct.variants
-        if not self._overlap:
-            expected = self.reference.expect(name, inputs, variants, seed)
-            return self.contestant.call(name, node, seed, hold=hold), expected
-        self.reference.post_expect(name, inputs, variants, seed)
+    def _answers(self, question: Question, node: Any, hold: str | None) -> tuple[Answer, Expected]:
+        name, seed, variants = question.name, question.seed, self.conduct.variants
+        if question.expected is not None:
+            return self.contestant.call(name, node, seed, hold=hold), question.expected
+        self.reference.post_expect(name, question.inputs, variants, seed)
         try:
             answer = self.contestant.call(name, node, seed, hold=hold)
         finally:  # Its answer is fetched in any case, and its own failure comes first, as without overlap.
