@@ -13,11 +13,11 @@ are there before the clock starts (the first verdicts, on other kernels, are not
 
 Sections, each printed as it is done and written to `OUT/throughput.json` at once: `distinct` (binaries compared),
 `floor` (fresh CUDA contexts a minute, so many processes at once, and nothing else; by torch, by the bare driver, and
-with fewer hardware queues), `disturbance` (a fixed kernel, timed while another process makes and destroys contexts all
-the time, and while it does not), `triton` (for 1, 2, 4 ... GPUs and each number of verdicts at once), `cuda`
-(load_inline candidates), `kernelbench` and `kernelgym` where checkouts are named. Without a GPU, `floor` and
-`disturbance` run with forks in place of contexts, to see that they do. The peers judge the same candidates one after
-the other on one GPU with the same numbers of rounds and trials; KernelBench has no profile.
+with fewer hardware queues, on one GPU and on all), `disturbance` (a fixed kernel, timed while another process makes and
+destroys contexts all the time, and while it does not), `triton` (for 1, 2, 4 ... GPUs and each number of verdicts at
+once), `cuda` (load_inline candidates), `kernelbench` and `kernelgym` where checkouts are named. Without a GPU, `floor`
+and `disturbance` run with forks in place of contexts, to see that they do. The peers judge the same candidates one
+after the other on one GPU with the same numbers of rounds and trials; KernelBench has no profile.
 """
 
 from __future__ import annotations
@@ -245,7 +245,9 @@ def sections(arguments: argparse.Namespace, chosen: list[Case], names: list[str]
             report.add("floor", floor(arguments.num_contexts * at_once, at_once, "torch" if on_gpu else "cpu"))
         if on_gpu:
             report.add("floor", floor(arguments.num_contexts * 16, 16, "bare"))
-            report.add("floor", floor(arguments.num_contexts * 16, 16, "torch", CUDA_DEVICE_MAX_CONNECTIONS="1"))
+            for count in dict.fromkeys([1, len(names)]):
+                num = arguments.num_contexts * 16 * count
+                report.add("floor", floor(num, 16 * count, "torch", count, CUDA_DEVICE_MAX_CONNECTIONS="1"))
     if "disturbance" in only:
         report.add("disturbance", disturbance(names[0] if on_gpu else "cpu", arguments.seconds))
     if "triton" in only:

@@ -28,9 +28,9 @@ def distinct(chosen: list[Case], num: int, target: int) -> dict[str, Any]:
     return child("distinct", str(target), given=json.dumps(rows))
 
 
-def floor(num: int, at_once: int, how: str, **environment: str) -> dict[str, Any]:
-    """Fresh CUDA contexts a minute, in forks of a process that has imported torch."""
-    return child("floor", str(num), str(at_once), how, **environment) | environment
+def floor(num: int, at_once: int, how: str, num_gpus: int = 1, **environment: str) -> dict[str, Any]:
+    """Fresh CUDA contexts a minute, in forks of a process that has imported torch, on so many GPUs in turn."""
+    return child("floor", str(num), str(at_once), how, str(num_gpus), **environment) | environment
 
 
 def disturbance(device: str, seconds: float) -> dict[str, Any]:

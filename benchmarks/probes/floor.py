@@ -1,6 +1,7 @@
 """Fresh contexts a minute, so many forks of this process at once, and nothing else: a probe of `throughput.py`.
 
-Arguments: how many, how many at once, and how they are made: by `torch`, by the `bare` driver, or `cpu` for none.
+Arguments: how many, how many at once, how they are made (by `torch`, by the `bare` driver, or `cpu` for none), and on
+how many GPUs in turn.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ def open_device(how: str) -> None:
 
 def main() -> None:
     num, at_once, how = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    num_gpus = int(sys.argv[4])
     started, running, failed = time.perf_counter(), 0, 0
     for number in range(num + at_once):
         if number >= at_once and running:
@@ -33,13 +35,16 @@ def main() -> None:
         if number < num:
             running += 1
             if os.fork() == 0:
+                if num_gpus > 1:
+                    os.environ["CUDA_VISIBLE_DEVICES"] = str(number % num_gpus)
                 open_device(how)
                 os._exit(0)
     while running:
         failed += os.wait()[1] != 0
         running -= 1
     rate = round(60 * num / (time.perf_counter() - started), 1)
-    print(json.dumps({"how": how, "at_once": at_once, "contexts": num, "failed": failed, "per_minute": rate}))
+    found = {"how": how, "at_once": at_once, "num_gpus": num_gpus, "contexts": num, "failed": failed}
+    print(json.dumps(found | {"per_minute": rate}))
 
 
 if __name__ == "__main__":
