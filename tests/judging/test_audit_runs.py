@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kerneldojo.judging.audit_runs import Audited, AuditFile, AuditProcess, Finding, Limits, Verdict, audit_all
+from kerneldojo.judging.audit_file import Audited, AuditFile, Finding, Limits, Verdict
+from kerneldojo.judging.audit_runs import AuditProcess, audit_all
 from kerneldojo.schema import Problem
 
 PROBLEM = Problem(name="p", source="x")

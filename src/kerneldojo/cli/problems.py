@@ -21,7 +21,7 @@ from kerneldojo.cli.text import counted, harmless, one_line
 from kerneldojo.schema import Problem
 
 if TYPE_CHECKING:
-    from kerneldojo.judging.audit_runs import AuditFile, Finding, Limits
+    from kerneldojo.judging.audit_file import AuditFile, Finding, Limits
 
 commands = typer.Typer(help="List, show and audit problems.", no_args_is_help=False)
 
@@ -137,7 +137,7 @@ def audit_command(
     not admitted.
     """
     from kerneldojo.devices import DeviceError, parse
-    from kerneldojo.judging.audit_runs import AuditFile, Limits
+    from kerneldojo.judging.audit_file import AuditFile, Limits
     from kerneldojo.problems import ProblemError, load_suite, problem_from_file
 
     with mendable(ProblemError):

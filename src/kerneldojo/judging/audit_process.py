@@ -2,7 +2,7 @@
 
     python -P -m kerneldojo.judging.audit_process DEVICE [BYTES]
 
-A problem a line comes in (`schema.Problem` as JSON), an answer a line goes out (`audit_runs.Finding`). BYTES limits the
+A problem a line comes in (`schema.Problem` as JSON), an answer a line goes out (`audit_file.Finding`). BYTES limits the
 memory that this process and everything below it may have of their own, each for itself: a problem that is too large for
 the machine then fails by itself, and does not have the kernel kill somebody else.
 """
@@ -18,7 +18,7 @@ import time
 
 from kerneldojo.contestant.sandbox import linux
 from kerneldojo.files import own_standard_output
-from kerneldojo.judging.audit_runs import Finding
+from kerneldojo.judging.audit_file import Finding
 from kerneldojo.schema import Problem
 
 
