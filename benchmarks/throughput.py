@@ -258,12 +258,8 @@ def sections(arguments: argparse.Namespace, chosen: list[Case], names: list[str]
             for num_verdicts in arguments.num_verdicts if on_gpu else [1]:
                 num = arguments.num * count
                 for beside in [False, True] if arguments.beside and num_verdicts > 1 else [False]:
-                    on = names[:count]
-                    reuse = arguments.reuse
-                    found = measure(
-                        chosen, on, num, num_verdicts, arguments.slots, "triton", beside=beside, reuse=reuse
-                    )
-                    report.add("triton", found)
+                    at = (chosen, names[:count], num, num_verdicts, arguments.slots)
+                    report.add("triton", measure(*at, "triton", beside=beside, reuse=arguments.reuse))
         os.sched_setaffinity(0, all_cores)
     with_cuda = [case for case in chosen if case.cuda]
     if on_gpu and "cuda" in only:

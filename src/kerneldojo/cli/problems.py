@@ -184,7 +184,7 @@ def audit_table(found: list[tuple[Problem, Finding]], *, only_refused: bool = Fa
     from kerneldojo.problems import problem_id
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), expand=True)
-    table.add_column("problem", no_wrap=True, overflow="ellipsis", max_width=36)
+    table.add_column("problem", no_wrap=True, overflow="ellipsis", max_width=28)
     table.add_column("audit", no_wrap=True)
     table.add_column("why, or how it is judged", ratio=1, overflow="fold")
     table.add_column("s", justify="right", no_wrap=True)
@@ -201,7 +201,7 @@ def audit_table(found: list[tuple[Problem, Finding]], *, only_refused: bool = Fa
 def _why(finding: Finding) -> str:
     report = finding.report
     if finding.verdict != "admitted" or report is None:
-        return one_line(finding.reason)
+        return one_line(finding.reason, limit=160)  # The file has all of it.
     settled = f"{report.mode} mode, {report.oracle} oracle, inputs: {', '.join(report.deciding)}"
     elsewhere = ", ".join(dict.fromkeys(answer.answer for answer in report.accepted_elsewhere))
     return one_line(f"{settled}; refused here, taken at 1e-2: {elsewhere}" if elsewhere else settled)

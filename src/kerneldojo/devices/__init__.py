@@ -72,6 +72,12 @@ def problem_size(name: str, *, is_here: bool = True) -> Literal["small", "full"]
     return "small" if kind in ("cpu", "model") else "full"
 
 
+def every(name: str) -> list[str]:
+    """Devices of this machine that `name` stands for: all GPUs for `cuda` and `auto`, if there are any."""
+    count = num_cuda_devices() if name in ("cuda", "auto") else 0
+    return [f"cuda:{index}" for index in range(count)] or [name]
+
+
 def num_cuda_devices() -> int:
     """How many CUDA devices PyTorch sees, without creating a context."""
     import torch

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
-from kerneldojo.devices import num_cuda_devices
+from kerneldojo import devices
 from kerneldojo.judging.audit_file import Audited, AuditFile, Finding, Limits
 from kerneldojo.schema import Problem
 
@@ -108,7 +108,7 @@ def audit_all(
         on_problem: called before each audit, from several threads but by one at a time.
         num_processes: audits at once; by default one for each device.
     """
-    names = _names(device)
+    names = devices.every(device)
     found: dict[int, Finding] = {}
     waiting = deque(enumerate(problems))
     taking = threading.Lock()
@@ -153,8 +153,3 @@ def audit_all(
         for process in processes:
             process.close()
     return [(problems[number], found[number]) for number in sorted(found)]
-
-
-def _names(device: str) -> list[str]:
-    count = num_cuda_devices() if device in ("cuda", "auto") else 0
-    return [f"cuda:{index}" for index in range(count)] or [device]

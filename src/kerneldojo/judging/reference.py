@@ -102,7 +102,7 @@ class Reference:
         self.hosted.clear()
         answer = self._ask(
             "begin",
-            "constructor",
+            "get_init_inputs or constructor",
             instance=instance,
             entry_point="Model",
             draw_seed=draw_seed,

@@ -78,11 +78,7 @@ def resolve(name: str) -> list[PooledDevice]:
     """
     from kerneldojo import devices
 
-    if name in ("cuda", "auto"):
-        count = devices.num_cuda_devices()
-        if count:
-            return [local_device(f"cuda:{index}") for index in range(count)]
-    return [local_device(name)]
+    return [local_device(one) for one in devices.every(name)]
 
 
 def check_device(local_name: str, timeout: float) -> None:

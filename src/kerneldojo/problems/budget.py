@@ -20,6 +20,8 @@ from dataclasses import dataclass
 
 import torch
 
+from kerneldojo.problems.pieces import pieces
+
 SIGMAS = 10.0
 """Allowed multiple of the rms error of the reference; the largest of 1e8 normal errors lies at 5.7."""
 ELEMENT_FACTOR = 4.0
@@ -119,13 +121,10 @@ def _tolerances(
 
 def chunks(row_size: int, *tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:
     """Walk the tensors together, some rows at a time, in float64 and as a matrix of rows."""
-    flat = [(torch.view_as_real(t) if t.is_complex() else t).reshape(-1) for t in tensors]
-    width = row_size * (2 if tensors[0].is_complex() else 1)
-    rows = flat[0].numel() // width if width else 0
-    step = max(1, CHUNK // max(1, width))
-    for start in range(0, rows, step):
-        stop = min(rows, start + step)
-        yield [t[start * width : stop * width].view(stop - start, width).double() for t in flat]
+    real = [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
+    width = max(1, row_size * (2 if tensors[0].is_complex() else 1))
+    for some in pieces(*real, size=max(1, CHUNK // width) * width):
+        yield [piece.view(-1, width).double() for piece in some]
 
 
 def _row_size(shape: torch.Size) -> int:
