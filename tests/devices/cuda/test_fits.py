@@ -53,17 +53,6 @@ def test_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     assert hits >= 85
 
 
-@pytest.mark.parametrize(("noise", "count"), [(4.0, 12), (10.0, 36), (40.0, 24)])
-def test_a_rough_error_is_about_the_true_one(noise: float, count: int) -> None:
-    shares = []
-    for seed in range(40):
-        measured = windows(36.0, 340.0, noise, count=count, seed=seed)
-        shares.append(fits.rough_error(measured) / fits.fit(measured).relative_error)
-    assert 0.6 < sorted(shares)[20] < 1.4
-    assert fits.rough_error([Window(3, 10.0), Window(3, 11.0)]) == float("inf")
-    assert fits.rough_error([]) == float("inf")
-
-
 def test_repeated_fits_of_noise_as_measured_on_an_h200_agree_within_two_percent() -> None:
     slopes = [fits.fit(windows(36.0, 340.0, 12.0, seed=seed)).per_call_us for seed in range(10)]
     assert spread(slopes) < 0.02
@@ -83,7 +72,7 @@ def told(seed: int, *, hidden: float = 0.0, noise: float = 12.0, spread: float =
 def test_what_a_side_says_is_sharper_where_the_clock_bears_it_out() -> None:
     found = [fits.fit(told(seed)) for seed in range(40)]
     assert sum(fit.is_told for fit in found) >= 36
-    assert spread([fit.per_call_us for fit in found if fit.is_told]) < 0.02
+    assert spread([fit.per_call_us for fit in found if fit.is_told]) < 0.025
     by_clock = [fits.fit([Window(w.length, w.wall_us) for w in told(seed)]) for seed in range(40)]
     assert not any(fit.is_told for fit in by_clock)
     assert spread([fit.per_call_us for fit in by_clock]) > 0.05
@@ -176,6 +165,32 @@ def test_a_host_that_is_always_slow_costs_no_windows() -> None:
     assert fits.fit(primed).num_windows == len(usual)
 
 
+def test_who_works_before_the_clock_in_some_windows_gains_nothing() -> None:
+    """In fewer than half of them, so that no median shows it; those began as if on a slow host, and are left out."""
+    for seed in range(40):
+        chance = random.Random(seed)
+        measured = []
+        for n in plan_lengths(16, 24, [chance.random() for _ in range(48)]):
+            ahead = 36.0 * n if chance.random() < 0.45 else 0.0
+            done = 30.0 + n * 36.0 - ahead + chance.gauss(0, 4)
+            primed = 160.0 + ahead + chance.gauss(0, 2)
+            measured.append(Window(n, done + 230.0, done_us=done, prime_us=primed))
+        assert fits.fit(measured).per_call_us > 34.0
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.8])
+def test_a_launching_core_that_hiccups_moves_the_slope_little(share: float) -> None:
+    """As seen on a busy host: most windows are longer by 20 to 200 us, wherever in them that happens."""
+    for seed in range(20):
+        chance = random.Random(seed)
+        measured = []
+        for n in plan_lengths(75, 24, [chance.random() for _ in range(48)]):
+            late = 20.0 + chance.expovariate(1 / 60.0) if chance.random() < share else 0.0
+            done = 70.0 + n * 35.0 + late + chance.gauss(0, 4)
+            measured.append(Window(n, done + 240.0 + chance.gauss(0, 10), done_us=done, prime_us=230.0))
+        assert fits.fit(measured).per_call_us == pytest.approx(35.0, rel=0.03)
+
+
 def test_what_reading_many_samples_adds_is_known_from_whom_the_judge_trusts() -> None:
     """Reading took 232 us after one call and 258 us after twelve, on an H200: 2 us a call, which nobody hid."""
 
@@ -188,10 +203,12 @@ def test_what_reading_many_samples_adds_is_known_from_whom_the_judge_trusts() ->
         ]
         return [Window(n, w, done_us=d) for n, w, d in zip(lengths, walls, dones, strict=True)]
 
+    adds = [fits.fit(reading(seed, 56.0), is_trusted=True).reading_us for seed in range(20)]
+    assert median(adds) == pytest.approx(2.0, abs=0.2)
     for seed in range(20):
         trusted = fits.fit(reading(seed, 56.0), is_trusted=True)
         assert trusted.is_told
-        assert trusted.reading_us == pytest.approx(2.0, abs=0.7)
+        assert trusted.reading_us == pytest.approx(2.0, abs=0.9)
         mine = reading(seed + 100, 36.0)
         assert not fits.fit(mine).is_told
         honest = fits.fit(mine, reading_us=trusted.reading_us)
@@ -228,13 +245,17 @@ def test_an_honest_call_is_never_found_batched(host: float, device: float, seed:
 
 def test_batching_is_found_and_charged_like_one_call_alone() -> None:
     """All pending calls in one launch: a window costs what one call costs, and a little for each output."""
-    chance = random.Random(3)
-    lengths = plan_lengths(64, 36, [chance.random() for _ in range(72)])
-    cheating = [Window(n, 330.0 + 60.0 + 0.8 * n + chance.gauss(0, 5)) for n in lengths]
-    verdict = charges.charge(fits.fit(cheating), overhead_us=330.0, overhead_error_us=3.0)
-    assert verdict.batched
-    assert verdict.per_call_us == pytest.approx(60.8, rel=0.15)
-    assert "alone" in verdict.evidence
+    charged = []
+    for seed in range(20):
+        chance = random.Random(seed)
+        lengths = plan_lengths(64, 36, [chance.random() for _ in range(72)])
+        cheating = [Window(n, 330.0 + 60.0 + 0.8 * n + chance.gauss(0, 5)) for n in lengths]
+        verdict = charges.charge(fits.fit(cheating), overhead_us=330.0, overhead_error_us=3.0)
+        assert verdict.batched
+        assert "alone" in verdict.evidence
+        charged.append(verdict.per_call_us)
+    assert median(charged) == pytest.approx(60.8, rel=0.2), "by the shortest of twelve windows"
+    assert min(charged) > 30.0
 
 
 def turns(seed: int, count: int) -> list[float]:
@@ -332,10 +353,13 @@ def test_planned_lengths_stay_in_range_and_differ(longest: int, count: int, seed
 
 
 def test_longest_window_follows_speed_and_memory() -> None:
-    assert longest_window(40.0, num_sets=64) == 64
-    assert longest_window(40.0, num_sets=16) == 16
-    assert longest_window(2700.0, num_sets=64) == 4
-    assert longest_window(1e6, num_sets=1) == 2
+    assert longest_window([40.0, 60.0], num_sets=64) == 64
+    assert longest_window([40.0, 60.0], num_sets=128) == 75
+    assert longest_window([40.0, 60.0], num_sets=16) == 16
+    assert longest_window([40.0, 160.0], num_sets=64) == 45, "a slow side is not to take all the time"
+    assert longest_window([0.0, 200.0], num_sets=64) == 45, "whoever says that it was done at once"
+    assert longest_window([2700.0, 2700.0], num_sets=64) == 4
+    assert longest_window([1e6], num_sets=1) == 2
 
 
 def test_host_bound_below_eighty_percent() -> None:

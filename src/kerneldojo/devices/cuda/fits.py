@@ -10,10 +10,13 @@ So its slope stands only where the judge's own clock bears it out: work that goe
 slope, and then that is what counts. What a longer window adds to the reading itself (samples of many outputs take
 longer to read than those of one) is known from the reference runner, whose "done" is trusted.
 
-The rest of the noise is the host's: where bringing the context in took longer than usual, so does launching, and the
-window comes out longer by 20 to 80 us. That is known before a window begins and before anybody else knows its length,
-so such windows are left out. No host makes a fifth of them take twice as long, though: whoever sleeps now and then (in
-the call before a window, too, so that it is left out) is charged the mean of all.
+The rest of the noise is the host's, and it only ever makes a window longer: a launching core that hiccups costs 20 to
+300 us, in most windows of a busy host. So the line is that of the quick ones: it leads from the mean of the quick half
+of the short windows to that of the quick half of the long ones. (Of kernels' windows on a busy H200 it spread half as
+much as the median of all pairs' slopes did, and it is as sharp on a quiet one.) Where bringing the context in took
+longer than usual, so does launching, and that is known before a window begins and before anybody else knows its length:
+such windows are left out. No host makes a fifth of all windows take twice as long, though: whoever sleeps now and then
+(in the call before a window, too, so that it is left out) is charged the mean of all.
 """
 
 from __future__ import annotations
@@ -28,13 +31,22 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 
 MOST_DOUBT = 0.05
-"""How unsure the judge's own slope may be to bear out another: half its interval over itself. Whoever hides work behind
-"done" gains no more than that, since more is seen."""
+"""By how much the judge's own slope may be beyond another that it bears out; half its interval over itself may be twice
+that. So what somebody hides behind "done" is a few hundredths at most."""
 BIAS = 0.01
 """How far below the judge's interval the other may lie: reading samples from one output, half of it still in the cache,
 is a little quicker than from many."""
-SLOW_HOST = 1.07
+SLOW_HOST = 1.15
 """Windows are left out whose context took so many times longer to bring in than in the quickest quarter."""
+QUICK = 0.5
+"""The share of windows that count as quick."""
+FEW_SHORT = 3
+"""With fewer windows of one call than this, all up to `SHORT` of the longest one's calls count as short."""
+SHORT = 0.25
+LONG = 0.5
+"""Windows from this share of the longest one's calls on are long."""
+STEPS = 12
+"""Of the iteration for a line where short windows differ in length; each leaves less than half of the error."""
 LATE = 2.0
 """A window that took so many times longer than the line says is late."""
 MOST_LATE = 0.2
@@ -98,10 +110,10 @@ class Fit:
 
 
 def fit(windows: Sequence[Window], *, is_trusted: bool = False, reading_us: float = 0.0) -> Fit:
-    """The weighted Theil-Sen slope: the median slope of all pairs of windows, a pair weighing as its lengths differ.
+    """The line from the quick half of the short windows to the quick half of the long ones.
 
-    Up to 29 % of the windows may be arbitrarily wrong without moving it far. It is the slope of `done_us` where that
-    of `wall_us` bears it out; and the mean of all windows if many are late.
+    Whatever makes up to half of the windows longer does not move it far. Its slope is that of `done_us` where that of
+    `wall_us` bears it out; and the mean of all windows if many are late.
 
     Args:
         windows: of one side.
@@ -123,8 +135,9 @@ def fit(windows: Sequence[Window], *, is_trusted: bool = False, reading_us: floa
     is_told = False
     if len(told) == len(kept):
         told_slope, told_interval = line.slope_with_interval(np.array(told, dtype=np.float64))
-        is_sharp = _relative_error(wall_slope, wall_interval) <= MOST_DOUBT
-        is_borne_out = is_sharp and told_slope * (1 + BIAS) + reading_us >= wall_interval[0]
+        is_sharp = _relative_error(wall_slope, wall_interval) <= 2 * MOST_DOUBT
+        is_near = wall_slope <= told_slope * (1 + MOST_DOUBT) + reading_us
+        is_borne_out = is_sharp and is_near and wall_interval[0] <= told_slope * (1 + BIAS) + reading_us
         if is_trusted or is_borne_out:
             slope, interval, is_told = told_slope, told_interval, True
     overhead = float(np.median(walls - wall_slope * lengths))
@@ -146,37 +159,18 @@ def fit(windows: Sequence[Window], *, is_trusted: bool = False, reading_us: floa
     )
 
 
-def rough_error(windows: Sequence[Window]) -> float:
-    """About what `Fit.relative_error` will be, in a tenth of its time; infinite where there is no line yet.
-
-    By the scatter around the least-squares line, of what the side said if it always said something.
-    """
-    kept = _on_quick_host([window for window in windows if window.undisturbed])
-    lengths = np.array([window.length for window in kept], dtype=np.float64)
-    times = np.array([window.wall_us if window.done_us is None else window.done_us for window in kept])
-    offsets = lengths - lengths.mean() if kept else lengths
-    spread_of_lengths = float(offsets @ offsets)
-    if not spread_of_lengths:
-        return math.inf
-    slope = float(offsets @ times) / spread_of_lengths
-    residuals = times - slope * lengths
-    scatter = 1.4826 * float(np.median(np.abs(residuals - np.median(residuals))))
-    return 1.96 * scatter / math.sqrt(spread_of_lengths) / slope if slope > 0 else math.inf
-
-
 def _relative_error(slope: float, interval: tuple[float, float]) -> float:
     return (interval[1] - interval[0]) / 2 / slope if slope > 0 else math.inf
 
 
 def _on_quick_host(windows: list[Window]) -> list[Window]:
-    """Those that began while the host was quick, unless that would leave less than half, or one length."""
+    """Those that began while the host was quick; at least half of them, and more than one length."""
     primes = [window.prime_us for window in windows if window.prime_us is not None]
     if len(primes) < len(windows) or not primes:
         return windows
-    limit = SLOW_HOST * float(np.quantile(primes, 0.25))
+    limit = max(SLOW_HOST * float(np.quantile(primes, 0.25)), float(np.median(primes)))
     quick = [window for window, prime in zip(windows, primes, strict=True) if prime <= limit]
-    has_slope = len({window.length for window in quick}) >= 2
-    return quick if has_slope and 2 * len(quick) >= len(windows) else windows
+    return quick if len({window.length for window in quick}) >= 2 else windows
 
 
 def _mean_if_often_late(windows: list[Window], per_call_us: float, overhead_us: float) -> float | None:
@@ -190,33 +184,46 @@ def _mean_if_often_late(windows: list[Window], per_call_us: float, overhead_us: 
 
 
 class _Line:
-    """Slopes of lines through windows of these lengths, and of bootstrap samples of them.
+    """Lines through the quick ones of windows of these lengths, and of bootstrap samples of them.
 
-    A sample counts window i `c_i` times, so a pair of windows counts `c_i * c_j` times: all samples share one sorting
-    of the pairs' slopes. The generator is fixed: the same windows give the same interval.
+    A sample is drawn from short and long windows apart, as many of each as there are. The generator is fixed: the same
+    windows give the same interval.
     """
 
     def __init__(self, lengths: Array) -> None:
-        first, second = np.triu_indices(len(lengths), k=1)
-        differ = lengths[first] != lengths[second]
-        self._first, self._second = first[differ], second[differ]
-        self._runs = lengths[self._second] - lengths[self._first]
-        chosen = np.random.default_rng(0).integers(0, len(lengths), (RESAMPLES, len(lengths)))
-        places = chosen + np.arange(RESAMPLES)[:, None] * len(lengths)
-        sampled = np.bincount(places.reshape(-1), minlength=RESAMPLES * len(lengths)).reshape(RESAMPLES, len(lengths))
-        counts = np.concatenate([np.ones((1, len(lengths))), sampled])  # First, the windows themselves.
-        self._weights = counts[:, self._first] * counts[:, self._second] * np.abs(self._runs)
+        is_short = lengths == lengths.min()
+        if is_short.sum() < FEW_SHORT:
+            is_short |= lengths <= SHORT * lengths.max()
+        self._middle = float(lengths[is_short].mean())
+        generator = np.random.default_rng(0)
+        self._short = _samples(np.flatnonzero(is_short), generator)
+        self._long = _samples(np.flatnonzero(~is_short & (lengths >= LONG * lengths.max())), generator)
+        self._short_runs, self._long_runs = lengths[self._short] - self._middle, lengths[self._long] - self._middle
 
     def slope_with_interval(self, times: Array) -> tuple[float, tuple[float, float]]:
         """The slope of `times`, one a window, and its 95 % interval."""
-        slopes = (times[self._second] - times[self._first]) / self._runs
-        order = np.argsort(slopes)
-        sums = np.cumsum(self._weights[:, order], axis=1)
-        totals = sums[:, -1]
-        medians = slopes[order][np.argmax(sums >= totals[:, None] / 2, axis=1)]
-        slope = float(medians[0])
-        low, high = np.quantile(medians[1:][totals[1:] > 0], (0.025, 0.975))
-        return slope, (min(float(low), slope), max(float(high), slope))
+        short, long = times[self._short], times[self._long]
+        slopes = np.zeros((len(short), 1))
+        for _ in range(STEPS if self._short_runs.any() else 1):
+            middles = _quick_means(short - slopes * self._short_runs)
+            slopes = _quick_means((long - middles) / self._long_runs)
+        slope = float(slopes[0, 0])
+        low, high = np.quantile(slopes[1:], (0.025, 0.975))
+        few = math.sqrt(1 + 1 / short.shape[1] + 1 / long.shape[1])  # Samples of few windows vary less than windows do.
+        return slope, (slope - few * max(0.0, slope - float(low)), slope + few * max(0.0, float(high) - slope))
+
+
+def _samples(places: npt.NDArray[np.intp], generator: np.random.Generator) -> npt.NDArray[np.intp]:
+    """First all of `places`, then bootstrap samples of them; a row each."""
+    chosen = generator.integers(0, len(places), (RESAMPLES, len(places)))
+    return np.concatenate([places[None], places[chosen]])
+
+
+def _quick_means(values: Array) -> Array:
+    """The mean of the quick share of each row, as a column; of the last of them a part may count."""
+    num_quick = QUICK * values.shape[1]
+    weights = np.clip(num_quick - np.arange(values.shape[1]), 0.0, 1.0)
+    return (np.sort(values, axis=1) @ weights / weights.sum())[:, None]
 
 
 def _shortest_with_error(values: Array) -> tuple[float | None, float]:

@@ -18,8 +18,8 @@ from kerneldojo.devices.cuda import charges
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.charges import Charge
 from kerneldojo.devices.cuda.clock import Device, Watch
-from kerneldojo.devices.cuda.fits import Fit, Window, fit, rough_error
-from kerneldojo.devices.cuda.inputs import InputSets, Layout
+from kerneldojo.devices.cuda.fits import Fit, Window, fit
+from kerneldojo.devices.cuda.inputs import InputSets, Layout, set_bytes
 from kerneldojo.devices.cuda.lengths import longest_window, plan_lengths
 from kerneldojo.devices.cuda.window import Plan, Side, Stopwatch, Timed, draw_plan
 
@@ -55,7 +55,7 @@ class Effort:
     seconds: float = 1.0
     """Stop after this long in any case, once there are `min_windows`."""
     window_us: float = 3000.0
-    """How long the longest windows should be."""
+    """How long the quickest side's longest window should be: see `lengths.longest_window`."""
     warm_up_windows: int = 3
     event_windows: int = 1
     """Windows at the end in which sides time their own calls; they do not enter the slope."""
@@ -145,14 +145,14 @@ def run(
     chance = random.SystemRandom()
     round_ = _Round(stopwatch, sides, inputs, series, inspect, chance)
     has_spare = inputs.count >= FEW_SETS  # The last set is for calls that nobody times.
-    longest = min(inputs.count - has_spare, pages.MAX_CALLS)
+    longest = min(inputs.count - has_spare, pages.MAX_CALLS, *(_room(side) for side in sides))
     try:
         for _ in range(effort.warm_up_windows):
             round_.play(min(2, longest), counted=False)
         probe = round_.play(longest if longest < 8 else 8, counted=False)
         if probe:
-            per_call = max(timed.wall_us / timed.length for timed in probe.values())
-            round_.is_warmed = has_spare and per_call < WARMED_US
+            per_call = [timed.done_us / timed.length for timed in probe.values()]
+            round_.is_warmed = has_spare and max(per_call) < WARMED_US
             longest = longest_window(per_call, longest, effort.window_us)
         lengths: list[int] = []
         while round_.count < effort.max_windows and not all(item.failed for item in series.values()):
@@ -174,6 +174,11 @@ def run(
         for side in sides:
             stopwatch.end(side)
     return Trials(series, watch, round_.count, time.monotonic() - start)
+
+
+def _room(side: Side) -> int:
+    """How many calls' outputs fit into half of a side's heap, two at least: a slope needs them."""
+    return max(2, side.arena.heap.size // 2 // max(1, set_bytes(side.layouts)))
 
 
 class _Round:
@@ -240,7 +245,8 @@ class _Round:
         for side in self._sides:
             windows = self._series[side.name].windows
             if side.is_trusted and len(windows) >= ENOUGH_WINDOWS:
-                if rough_error(windows) <= target_error:
+                found = fits({side.name: self._series[side.name]}).get(side.name)
+                if found is not None and found.relative_error <= target_error:
                     self._seldom.add(side.name)
                 else:
                     self._seldom.discard(side.name)
@@ -282,10 +288,8 @@ class _Round:
             return False
         live = {side.name: side for side in self._sides if self._series[side.name].failed == pages.OK}
         decisive = [name for name, side in live.items() if side.is_decisive]
-        if not is_late:
-            rough = [rough_error(self._series[name].windows) for name in decisive]
-            if self.num_calls < effort.min_calls or any(error > effort.target_error for error in rough):
-                return False
+        if not is_late and self.num_calls < effort.min_calls:
+            return False
         found = fits({name: self._series[name] for name, side in live.items() if side.is_decisive or side.is_trusted})
         is_sharp = all(name in found and found[name].relative_error <= effort.target_error for name in decisive)
         is_batched = any(
