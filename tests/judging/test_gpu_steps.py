@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from kerneldojo import Candidate, Problem
 from kerneldojo.contestant.arena import HostArena
@@ -99,8 +100,8 @@ class HostBench(Bench):
     """A bench whose device is this machine."""
 
     def __init__(self, server: ForkServer, capacity: int, num_kept: int, part_bytes: int = 1 << 28) -> None:
-        whole = Shares(1, 1, 1 << 28)
-        super().__init__(server, Shares(capacity, num_kept, part_bytes), "h100", whole=whole)
+        whole, auditing = Shares(1, 1, 1 << 28), Shares(1, 0, 1 << 28)
+        super().__init__(server, Shares(capacity, num_kept, part_bytes), "h100", whole=whole, auditing=auditing)
         self.given: list[Shares] = []
 
     def new_arena(self, inputs: Any, shares: Shares, *, silent: bool) -> Arena:
@@ -120,7 +121,7 @@ class Windows:
         """Series, of the first ones, that make calls look batched."""
         self.everybody: list[Session] = []
 
-    def draw(self, match: Any, *_: Any) -> list[Any]:
+    def draw(self, match: Any, *_: Any, **__: Any) -> list[Any]:
         match.prepare("timed")
         return [match.reference.draw("get_inputs", 1)]
 
@@ -541,16 +542,42 @@ def test_a_problem_too_large_for_a_share_is_judged_alone_with_all_memory(
     assert not [note for note in findings.notes if "memory" in note]
     assert bench.given[0] == bench.shares
     assert bench.given[-1] == bench.whole
+    assert bench.given.count(bench.auditing) == 1, "an audit comes first, with a runner and nothing else"
+    assert bench.given.index(bench.auditing) < bench.given.index(bench.whole)
     assert idle(bench) == []  # So large a runner would be in others' way.
 
     bench.given.clear()
     passed(judge(bench, HONEST, tmp_path))
-    assert set(bench.given) == {bench.whole}, "it is known by then"
+    assert set(bench.given) == {bench.auditing, bench.whole}, "it is known by then"
 
     bench.given.clear()
     other = Problem(name="small", source=PROBLEM.source.replace("4, 256", "1, 8"))
     passed(judge(bench, HONEST, tmp_path, problem=other))
     assert set(bench.given) == {bench.shares}, "others are not its affair"
+    bench.close()
+
+
+def out_of_memory(*_: Any, **__: Any) -> Any:
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_a_judge_without_room_for_the_answers_takes_all_of_the_device_or_says_so(
+    server: ForkServer, windows: Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = HostBench(server, 2, 1, 1 << 20)
+    answer, rooms = Reference.answer, []
+
+    def short(self: Reference, *arguments: Any, **more: Any) -> Any:
+        rooms.append(bench.given[-1])
+        return out_of_memory() if bench.given[-1] == bench.shares else answer(self, *arguments, **more)
+
+    monkeypatch.setattr(Reference, "answer", short)
+    passed(judge(bench, HONEST, tmp_path))
+    assert set(rooms) == {bench.shares, bench.auditing, bench.whole}
+    monkeypatch.setattr(Reference, "answer", out_of_memory)
+    ruling = refused(judge(bench, HONEST, tmp_path / "other"))
+    assert ruling.status is Status.INVALID_PROBLEM
+    assert "too large" in ruling.message
     bench.close()
 
 

@@ -65,6 +65,26 @@ def test_one_verdict_with_all_of_a_device_fits_and_holds_larger_tensors(gib: int
     assert whole.inputs_bytes >= 2 * whole.exchange_bytes - 2, "a slope needs two sets of inputs"
 
 
+@pytest.mark.parametrize("gib", [24, 80, 139])
+def test_an_audit_alone_has_room_for_the_answers_to_several_draws(gib: int) -> None:
+    auditing, whole = Shares.auditing(gib * GIB), Shares.whole(gib * GIB)
+    assert auditing.most_bytes <= gib * GIB
+    assert auditing.exchange_bytes == whole.exchange_bytes, "what is judged afterwards is no larger"
+    assert auditing.heap_bytes > 1.7 * whole.heap_bytes
+    assert auditing.judge_bytes > 9 * whole.exchange_bytes
+
+
+def test_equal_answers_in_two_precisions_are_kept_once(server: ForkServer) -> None:
+    with Session(server, host_arena(16 << 20), request(Protocol(), "h100")) as session:
+        reference = Reference(session, Problem(name="p", source=SOURCE), 60.0)
+        reference.load()
+        reference.begin("m", 1, 1, training=True)
+        inputs = reference.draw("get_inputs", 1)
+        outputs = reference.expect("m", inputs, ("native", "tf32", "float64"), 1).outputs
+        assert outputs["tf32"][0] is outputs["native"][0]
+        assert outputs["float64"][0].dtype == torch.float64
+
+
 def test_the_largest_tensor_of_kernelbench_fits_an_h200() -> None:
     assert Shares.whole(int(139.8 * GIB)).exchange_bytes > 8 * GIB
 

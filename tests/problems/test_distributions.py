@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kerneldojo.problems.distributions import NAMES, changes, transform
+from kerneldojo.problems.distributions import NAMES, OFFSET, changes, transform
+from kerneldojo.problems.pieces import PIECE
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -93,3 +94,13 @@ def test_scaled_leaves_the_range_of_half_precision_exactly() -> None:
     assert torch.equal(changed[0] / 2.0**18, x)
     assert not bool(changed[0].half().isfinite().all())
     assert changed[1] is index
+
+
+def test_what_is_longer_than_a_piece_is_changed_in_pieces_as_if_it_were_whole() -> None:
+    x = 0.1 + torch.rand(3, PIECE // 2, generator=torch.Generator().manual_seed(1))
+    signed = transform(x, "signed", 1)
+    assert torch.allclose(signed, (x - x.mean()) * 2, atol=1e-5)
+    assert torch.allclose(transform(x, "offset", 1), x + OFFSET * x.std(), rtol=1e-4)
+    factors = transform(x, "heavy", 1) / x
+    assert not torch.equal(factors.view(-1)[:1000], factors.view(-1)[PIECE : PIECE + 1000]), "each piece has its own"
+    assert torch.equal(transform(x, "heavy", 1), transform(x, "heavy", 1))

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
+from kerneldojo.problems import influence
 from kerneldojo.problems.footprint import Footprint
 from kerneldojo.problems.influence import needed_bytes
 from kerneldojo.problems.precision import float64_oracle, tf32_emulation
@@ -45,6 +47,18 @@ def test_strided_inputs_are_followed_in_memory_order() -> None:
     assert _needed(lambda x: x[:64].tanh(), x)[0] == x.nbytes // 2
     gap = torch.randn(64, 2, 32)[:, 0]
     assert _needed(lambda x: x.tanh(), gap)[0] == gap.numel() * 4
+
+
+def test_of_large_inputs_a_sample_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no room for gradients: seven eighths of what is read, half of it where half is read."""
+    monkeypatch.setattr(influence, "LARGE_BYTES", 1 << 12)
+    x, y = torch.randn(64, 64), torch.randn(64, 64)
+    assert _needed(lambda x, y: x.relu() + 0 * y.detach(), x + 10, y) == [x.nbytes * 7 // 8, 0]
+    assert 0.1 * x.nbytes < _needed(lambda x: x[:32].tanh(), x / 100)[0] < 0.8 * x.nbytes
+    assert _needed(lambda x: x.argmax(1), x)[0] > 0.6 * x.nbytes
+    assert _needed(lambda x: x.neg_(), x)[0] > 0.8 * x.nbytes
+    gap = torch.randn(64, 2, 32)[:, 0]
+    assert 0 < _needed(lambda x: x.tanh(), gap / 100)[0] <= gap.numel() * 4
 
 
 def test_no_evidence_from_what_does_not_repeat() -> None:

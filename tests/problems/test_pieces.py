@@ -26,12 +26,10 @@ def test_what_is_done_piece_by_piece_is_what_would_be_done_at_once(small: None) 
     natives = [torch.randn(4, 5) + 3 for _ in range(3)]
     natives[0][1, 1] = float("inf")
     assert pieces.sum_of_squares(natives[1]) == pytest.approx(float(natives[1].double().square().sum()))
-    answers = dict(trivial.answers(natives, [[], [], []], []))
+    answers = dict(trivial.answers(natives, [[], [], []]))
     assert torch.allclose(answers["the mean of other seeds"](0), (natives[1] + natives[2]) / 2)
     finite = torch.cat([one[one.isfinite()] for one in natives]).double()
-    constants = [
-        made(0)[0, 0].item() for name, made in trivial.answers(natives, [[], [], []], []) if name == "a constant"
-    ]
+    constants = [made(0)[0, 0].item() for name, made in trivial.answers(natives, [[], [], []]) if name == "a constant"]
     wanted = sorted({float(finite.mean()), float(finite.median()), float((finite.min() + finite.max()) / 2)})
     assert constants == pytest.approx(wanted)
 

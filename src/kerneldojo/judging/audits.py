@@ -15,6 +15,7 @@ import torch
 from pydantic import ValidationError
 
 from kerneldojo.contestant import tree
+from kerneldojo.devices.cuda.memory import is_out_of_memory
 from kerneldojo.files import write_whole
 from kerneldojo.judging.protocol import VERSION
 from kerneldojo.judging.reference import Reference
@@ -96,10 +97,11 @@ class Auditor:
         precision: str = "tf32",
         memory_limit: int | None = None,
         *,
+        may_be_cramped: bool = True,
         fresh: bool = False,
     ) -> AuditReport:
-        """Return the report on a problem, from memory unless `fresh`; `memory_limit` as for `problems.audit`."""
-        device = f"{reference.hosted.arena.device} {memory_limit}"
+        """Return the report on a problem, from memory unless `fresh`; limits as for `problems.audit`."""
+        device = f"{reference.hosted.arena.device} {memory_limit}{'' if may_be_cramped else ' roomy'}"
         key = content_hash(VERSION, precision, torch.__version__, device, problem.hash)
         report = None if fresh else self._memory.get(key) or self._read(key)
         if report is None:
@@ -109,8 +111,11 @@ class Auditor:
                     RunnerReference(reference),
                     precision="ieee" if precision == "ieee" else "tf32",
                     memory_limit=memory_limit,
+                    may_be_cramped=may_be_cramped,
                 )
-            except torch.OutOfMemoryError as error:  # What the problem's own code lacks is no exception here.
+            except RuntimeError as error:  # What the problem's own code lacks is no exception here.
+                if not is_out_of_memory(error):
+                    raise
                 reason = f"too large for the judge's own side: {' '.join(str(error).split())[:160]}"
                 report = AuditReport(problem_hash=problem.hash, status="invalid", reason=reason, lacks="memory")
             if not report.lacks:  # Another time, or another machine, may have more of it.
@@ -130,11 +135,9 @@ class Auditor:
             has_more: whether it can have more at another time: then it is not judged by a poorer oracle for want of it.
         """
         precision = findings.protocol.precision
-        report = self.audit(findings.problem, reference, precision, memory_limit)
+        report = self.audit(findings.problem, reference, precision, memory_limit, may_be_cramped=not has_more)
         if report.status == "invalid":
             raise Ruling(Status.INVALID_PROBLEM, f"the problem cannot be judged: {report.reason}", lacks=report.lacks)
-        if report.is_cramped and has_more:
-            raise Ruling(Status.INVALID_PROBLEM, "its float64 run does not fit into memory", lacks="memory")
         if report.status == "degenerate":
             if not findings.protocol.allow_degenerate:
                 raise Ruling(
@@ -148,7 +151,7 @@ class Auditor:
         variants = ["native"]
         if report.oracle == "float64":
             variants.append("float64")
-        if precision == "tf32":
+        if precision == "tf32" and report.tells_tf32:
             variants.append("tf32")
         return Conduct(
             training=report.mode == "train",

@@ -169,7 +169,7 @@ class Judge:
             gpu = self._gpu(chosen.index)
             with gpu.gate.admit() as guest:
                 report = self._audit_on_gpu(gpu, guest, problem, fresh=fresh)
-                if not (report.is_cramped or report.lacks == "memory") or not gpu.has_more(guest):
+                if report.lacks != "memory" or not gpu.has_more(guest):
                     return report
             with gpu.gate.admit(alone=True) as guest:
                 return self._audit_on_gpu(gpu, guest, problem, fresh=fresh)
@@ -177,12 +177,10 @@ class Judge:
             raise ProblemError(ruling.message) from None
 
     def _audit_on_gpu(self, gpu: CudaBench, guest: Guest, problem: Problem, *, fresh: bool) -> AuditReport:
+        from kerneldojo.judging.cuda import audit_on_cuda
+
         gpu.enter()
-        with gpu.lent_reference(problem, Protocol(), guest) as reference:
-            reference.post_open()
-            reference.prepare()
-            limit = gpu.room(guest).heap_bytes
-            return self._auditor.audit(problem, reference, memory_limit=limit, fresh=fresh)
+        return audit_on_cuda(gpu, self._auditor, problem, Protocol(), guest, fresh=fresh)
 
     def close(self) -> None:
         """End all fork servers."""

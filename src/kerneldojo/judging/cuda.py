@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kerneldojo.devices.cuda.launchers import checked
+from kerneldojo.devices.cuda.memory import is_out_of_memory
 from kerneldojo.judging import preparation, profile, timing
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.cause import check_cause, no_own_kernel
@@ -30,13 +31,15 @@ from kerneldojo.judging.ends import HostedEnd, Infrastructure
 from kerneldojo.judging.gate import Guest
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.processes import Session
+from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.ruling import Ruling, of_candidate
 from kerneldojo.judging.twin import OPEN_SECONDS, Twin
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.judging.workshop import Workshop
 from kerneldojo.languages import Language
-from kerneldojo.schema import Status
+from kerneldojo.problems.audit import AuditReport
+from kerneldojo.schema import Problem, Status
 
 
 def judge_on_cuda(bench: Bench, auditor: Auditor, language: Language, findings: Findings) -> None:
@@ -45,7 +48,34 @@ def judge_on_cuda(bench: Bench, auditor: Auditor, language: Language, findings: 
     if findings.problem.hash not in bench.large and not _wants_more(bench, auditor, language, findings):
         return
     with bench.gate.admit(alone=True) as guest:
-        _Verdict(bench, auditor, language, findings, guest).judge()
+        try:
+            with findings.stage("audit"):
+                bench.server.start()
+                audit_on_cuda(bench, auditor, findings.problem, findings.protocol, guest)
+            _Verdict(bench, auditor, language, findings, guest).judge()
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            reason = f"the problem is too large for {bench.device}: inputs and answers do not fit beside each other"
+            raise Ruling(Status.INVALID_PROBLEM, reason, lacks="memory") from None
+
+
+def audit_on_cuda(
+    bench: Bench, auditor: Auditor, problem: Problem, protocol: Protocol, guest: Guest, *, fresh: bool = False
+) -> AuditReport:
+    """Audit a problem with a reference runner and nothing else: with more memory than in a verdict, if it is alone.
+
+    What a problem may need is counted by what a verdict has, though.
+
+    Raises:
+        Ruling: its source does not import.
+    """
+    room = bench.auditing if guest.is_alone else None
+    with bench.lent_reference(problem, protocol, guest, room) as reference:
+        reference.post_open()
+        reference.prepare()
+        limit, may_be_cramped = bench.room(guest).heap_bytes, not bench.has_more(guest)
+        return auditor.audit(problem, reference, protocol.precision, limit, may_be_cramped=may_be_cramped, fresh=fresh)
 
 
 def _wants_more(bench: Bench, auditor: Auditor, language: Language, findings: Findings) -> bool:
@@ -64,6 +94,11 @@ def _wants_more(bench: Bench, auditor: Auditor, language: Language, findings: Fi
                 findings.notes.append("ran out of device memory beside other candidates, and was judged again alone")
             else:
                 bench.large.add(findings.problem.hash)
+            return True
+        except RuntimeError as error:  # It was the judge that had no room for what came back.
+            if not is_out_of_memory(error) or not bench.has_more(guest):
+                raise
+            bench.large.add(findings.problem.hash)
             return True
         finally:
             if guest.had_company:  # Within the stages, not beside them.
@@ -207,12 +242,14 @@ class _Verdict:
         findings, bench = self.findings, self.bench
         has_own = match.seen.ran_own_kernel
         with findings.stage("prepare"):
-            drawn = preparation.draw(match, bench.room(self.guest).inputs_bytes)
+            room = bench.room(self.guest)
+            drawn = preparation.draw(match, room.inputs_bytes, is_large=room.in_place)
             is_well = has_own and twin.arrive()
             if has_own and not is_well:
                 self.workshop.check()
             is_called = is_well and preparation.post_twin(match, twin.contestant, drawn)
             series = preparation.prepare(match, drawn, inputs, findings)  # While the twin compiles.
+            del drawn
             if is_called:
                 preparation.add_twin(series, twin.contestant)
             findings.num_built = self.workshop.close()

@@ -85,6 +85,7 @@ class Bench(ABC):
         server: where hosted processes are forked.
         shares: how many verdicts and runners there may be, and how much memory each has.
         whole: the same for one verdict that has the device alone; by default no more than any other.
+        auditing: the same for one audit that does; by default as for a verdict.
         device: as a session's request names it.
         cores: see `CudaBench`.
     """
@@ -98,10 +99,12 @@ class Bench(ABC):
         device: str,
         cores: Collection[int] = (),
         whole: Shares | None = None,
+        auditing: Shares | None = None,
     ) -> None:
         self.server = server
         self.shares = shares
         self.whole = whole or shares
+        self.auditing = auditing or self.whole
         self.large = set[str]()
         """Hashes of problems that were found to need more than a share: they are judged alone."""
         self.device = device
@@ -142,20 +145,25 @@ class Bench(ABC):
         return None
 
     @contextlib.contextmanager
-    def lent_reference(self, problem: Problem, protocol: Protocol, guest: Guest) -> Generator[Reference]:
+    def lent_reference(
+        self, problem: Problem, protocol: Protocol, guest: Guest, room: Shares | None = None
+    ) -> Generator[Reference]:
         """A reference runner for one verdict, perhaps one that has served others; `prepare` it before use.
 
-        It is kept for the next verdict only if this one ended in order, and what it was shared with is dead.
+        It is kept for the next verdict only if this one ended in order, and what it was shared with is dead. Its memory
+        is `room`, by default the guest's.
         """
+        room = room or self.room(guest)
         wanted = request(protocol, self.device, self.device_nodes())
         key = content_hash(problem.source, json.dumps(wanted, sort_keys=True))
-        has_all = self.room(guest) != self.shares
+        has_all = room != self.shares
         if has_all:  # Also what others have left behind; and a runner so large serves nobody else.
             self.runners.evict()
             self.tidy(most_bytes=0)
         reference = None if has_all else self.runners.take(key)
         if reference is None:
-            reference = Reference(self._session(protocol, guest, None, silent=False), problem, REFERENCE_SECONDS)
+            session = self._session(protocol, guest, None, silent=False, room=room)
+            reference = Reference(session, problem, REFERENCE_SECONDS)
         else:
             assert isinstance(reference.hosted.session, GatedSession)
             reference.hosted.session.attend(guest)
@@ -215,15 +223,23 @@ class Bench(ABC):
         return True
 
     def _session(
-        self, protocol: Protocol, guest: Guest, inputs: Any, line: socket.socket | None = None, *, silent: bool
+        self,
+        protocol: Protocol,
+        guest: Guest,
+        inputs: Any,
+        line: socket.socket | None = None,
+        *,
+        silent: bool,
+        room: Shares | None = None,
     ) -> Session:
         self.enter()
+        room = room or self.room(guest)
         try:
-            arena = self.new_arena(inputs, self.room(guest), silent=silent)
+            arena = self.new_arena(inputs, room, silent=silent)
         except CudaError:
             self.runners.evict()  # What idle runners held, or our own allocator, may be what was missing.
             self.tidy(most_bytes=0)
-            arena = self.new_arena(inputs, self.room(guest), silent=silent)
+            arena = self.new_arena(inputs, room, silent=silent)
         wanted = request(protocol, self.device, self.device_nodes())
         return GatedSession(self.server, arena, wanted, guest, line)
 

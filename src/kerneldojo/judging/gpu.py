@@ -56,7 +56,6 @@ class CudaBench(Bench):
         properties = torch.cuda.get_device_properties(index)
         uuid = f"GPU-{properties.uuid}"
         total_bytes = int(properties.total_memory)
-        shares, whole = Shares.of(num_verdicts, total_bytes), Shares.whole(total_bytes)
         clock = Clock(uuid)
         position, count = clock.place()
         cores = cores or cores_of_gpus(count, sorted(os.sched_getaffinity(0)))[position]
@@ -64,7 +63,12 @@ class CudaBench(Bench):
         self._capability = (int(properties.major), int(properties.minor))
         self._precompiler: Precompiler | None = None
         super().__init__(
-            ForkServer("cuda", {"CUDA_VISIBLE_DEVICES": uuid, **FEW_QUEUES}), shares, f"cuda:{index}", cores, whole
+            ForkServer("cuda", {"CUDA_VISIBLE_DEVICES": uuid, **FEW_QUEUES}),
+            Shares.of(num_verdicts, total_bytes),
+            f"cuda:{index}",
+            cores,
+            Shares.whole(total_bytes),
+            Shares.auditing(total_bytes),
         )
         self.index = index
         self.name = properties.name

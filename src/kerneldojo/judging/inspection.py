@@ -22,6 +22,8 @@ from kerneldojo.schema import Status
 
 NUM_FULL_CHECKS = 3
 """Timed calls whose whole output is compared with the oracle; samples of all others are compared too."""
+MOST_BYTES = 4 << 30
+"""Of all that is remembered of them; one is, whatever its size."""
 LOOSE = {torch.float64: 1e-6, torch.float32: 2e-2, torch.float16: 5e-2, torch.bfloat16: 1e-1}
 """Allowed difference of sampled outputs from the reference's, relative to their rms: a stale or missing answer is off
 by about 1. What it lets pass is left to the full checks."""
@@ -35,6 +37,11 @@ class Witness:
     outputs: list[torch.Tensor]
     sampled: list[tuple[int, torch.Tensor, torch.Tensor]] = field(default_factory=list)
     """Output number, indices and values as the stopwatch's own sample had them."""
+
+    @property
+    def num_bytes(self) -> int:
+        """What its tensors take."""
+        return sum(x.numel() * x.element_size() for x in (*self.inputs, *self.outputs))
 
 
 class Inspection:
@@ -63,7 +70,7 @@ class Inspection:
         else:
             call = self._chance.randrange(length)
             self._keep(mine, theirs, mine.sample, call)
-            if len(self.witnesses) < NUM_FULL_CHECKS and self._chance.random() < 0.3:
+            if self._has_room() and self._chance.random() < 0.3:
                 self._remember(mine, mine.sample, call)
 
     def compare(self) -> None:
@@ -90,6 +97,11 @@ class Inspection:
             indices, values = sample.values(call, number)
             right = self._stopwatch.output(self._sides["reference"], theirs, call, number).reshape(-1)
             self._pairs.append((number, values, right[indices]))
+
+    def _has_room(self) -> bool:
+        """Whether one more call may be remembered, as large as the others."""
+        taken = sum(one.num_bytes for one in self.witnesses)
+        return not taken or (len(self.witnesses) < NUM_FULL_CHECKS and 2 * taken <= MOST_BYTES)
 
     def _remember(self, mine: Timed, sample: Sample, call: int) -> None:
         time.sleep(0.002)  # Whoever writes after the clock has stopped is found out by what changed meanwhile.

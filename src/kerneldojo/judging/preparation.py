@@ -6,8 +6,11 @@ timed like it, if it survives a call without its kernels (`judging.timing` plays
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from kerneldojo.contestant import tree
 from kerneldojo.devices.cuda.inputs import InputSets, Layout, may_shuffle, num_sets
@@ -33,7 +36,7 @@ class Prepared:
     """Everything that windows need, made while others may still use the device."""
 
     values: Any
-    """One set of inputs as the reference drew it: the structure of all."""
+    """The structure of a set of inputs; its tensors have no content."""
     inputs: InputSets
     outputs: list[Layout]
     """Of the reference."""
@@ -49,20 +52,22 @@ class Prepared:
     """What was kept of its outputs."""
 
 
-def draw(match: Match, region_bytes: int) -> list[Any]:
+def draw(match: Match, region_bytes: int, *, is_large: bool = False) -> list[Any]:
     """Construct both sides, after the rounds, and draw the sets of inputs that all others are made from.
 
     Args:
         match: reference and contestant.
         region_bytes: memory for inputs; no more sets are drawn than it holds, but one at least.
+        is_large: whether there is no room for a second one, which is only missed where nothing may be moved about.
 
     Raises:
         Ruling: the candidate does not get so far.
     """
     match.prepare("timed")
     drawn = [match.reference.draw("get_inputs", secret_seed())]
-    layouts = [Layout.of(tensor) for tensor in tree.tensors(drawn[0])]
-    while len(drawn) < num_sets(layouts, region_bytes, NUM_BASES):
+    tensors = tree.tensors(drawn[0])
+    most = 1 if is_large and all(may_shuffle(tensor) for tensor in tensors) else NUM_BASES
+    while len(drawn) < num_sets([Layout.of(tensor) for tensor in tensors], region_bytes, most):
         drawn.append(match.reference.draw("get_inputs", secret_seed()))
     return drawn
 
@@ -89,16 +94,29 @@ def prepare(match: Match, drawn: list[Any], region: SharedRegion, findings: Find
     sets = {name: nodes(party, drawn[0], inputs) for name, party in hosted.items()}
     findings.timed_sets = sets["contestant"]
     compile_baseline(reference, sets["reference"], findings)
-    expected = reference.expect("timed", drawn[0], ("native",), secret_seed())
+    expected = reference.expect("timed", drawn[0], ("native",), secret_seed()).outputs["native"]
+    outputs = [Layout.of(tensor) for tensor in expected]
+    del expected  # There may be no room for both.
     answer = contestant.call("timed", contestant.hosted.give(drawn[0]), secret_seed())
     return Prepared(
-        values=drawn[0],
+        values=replace_tensors(drawn[0], iter([tensor.to("meta") for tensor in bases[0]])),
         inputs=inputs,
-        outputs=[Layout.of(tensor) for tensor in expected.outputs["native"]],
+        outputs=outputs,
         layouts=[Layout.of(tensor) for tensor in answer.outputs],
         hosted=hosted,
         sets=sets,
     )
+
+
+def replace_tensors(value: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    """The same structure with the next of `tensors` in place of each tensor."""
+    if isinstance(value, torch.Tensor):
+        return next(tensors)
+    if isinstance(value, dict):
+        return {key: replace_tensors(item, tensors) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(replace_tensors(item, tensors) for item in value)
+    return value
 
 
 def post_twin(match: Match, twin: Contestant, drawn: list[Any]) -> bool:

@@ -168,11 +168,15 @@ class Reference:
         return self._take_expected(answer, variants)
 
     def _take_expected(self, answer: dict[str, Any], variants: tuple[str, ...]) -> Expected:
-        found = {name: self.hosted.take(answer["variants"][name]["outputs"]) for name in variants}
+        nodes = {name: answer["variants"][name]["outputs"] for name in variants}
+        values = self.hosted.take(nodes[variants[0]])
+        outputs = {variants[0]: tree.tensors(values)}
+        for name in variants[1:]:
+            outputs[name] = self.hosted.take_tensors(nodes[name], unless=outputs[variants[0]])
         native = answer["variants"][variants[0]]
         return Expected(
-            values=found[variants[0]],
-            outputs={name: tree.tensors(value) for name, value in found.items()},
+            values=values,
+            outputs=outputs,
             buffers=self.hosted.take_named(native["buffers"]),
             mutates_inputs=bool(answer["mutates_inputs"]),
             work=native["work"],

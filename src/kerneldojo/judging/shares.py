@@ -6,12 +6,13 @@ parts a verdict for the copies that it compares. Contexts take memory of their o
 
 A problem that does not fit is judged alone, with all of the device and another division: no runner is kept, inputs have
 two parts (a slope needs two sets of them), and results stay in the heap, from which the judge copies them, so that an
-exchange holds arguments alone. On 141 GB the largest tensor may then have 8.4 GiB, where a share of one allows 4.2.
+exchange holds arguments alone. Its audit comes first, when there is a reference runner and no more, and the judge needs
+the answers to several draws at once. On 150 GB the largest tensor may have 8 GiB, where a share of one allows 4.2.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 CONTEXT_BYTES = 704 << 20
 """Device memory of one process' context with what torch and Triton load into it (an upper estimate; 0.68 GiB seen)."""
@@ -31,10 +32,14 @@ LEAST_PART_BYTES = 256 << 20
 MAX_KEPT = 12
 """Idle reference runners, wherever memory would allow more."""
 WHOLE_INPUT_PARTS = 2.0
-WHOLE_HEAP_PARTS = 2.75
-WHOLE_JUDGE_PARTS = 2.75
+WHOLE_HEAP_PARTS = 2.9
+WHOLE_JUDGE_PARTS = 3.1
 WHOLE_PARTS = 3 * (1 + WHOLE_HEAP_PARTS) + WHOLE_INPUT_PARTS + WHOLE_JUDGE_PARTS
-"""Of one verdict that has the device alone."""
+"""Of one verdict that has the device alone: inputs, the reference's answer and the candidate's are the judge's."""
+AUDIT_HEAP_PARTS = 5.0
+AUDIT_JUDGE_PARTS = 9.5
+AUDIT_INPUT_PARTS = 1 / 64
+"""Of an audit that does: nothing is timed, but the answers to three draws are compared, and those of other modules."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,8 @@ class Shares:
     heap_parts: float = HEAP_PARTS
     input_parts: float = 1
     judge_parts: float = JUDGE_PARTS
+    num_processes: int = 3
+    """Of each verdict: reference runner, contestant and twin."""
     in_place: bool = False
     """Whether results stay in the heap: see `contestant.arena.Arena.in_place`."""
 
@@ -76,7 +83,7 @@ class Shares:
     def most_bytes(self) -> int:
         """What all of it takes at most."""
         process = 1 + self.heap_parts
-        parts = self.capacity * (3 * process + self.input_parts + self.judge_parts)
+        parts = self.capacity * (self.num_processes * process + self.input_parts + self.judge_parts)
         parts += self.num_kept * (process + self.input_parts)
         return JUDGE_BYTES + int(parts * self.part_bytes) + num_contexts(self.capacity, self.num_kept) * CONTEXT_BYTES
 
@@ -108,6 +115,17 @@ class Shares:
             input_parts=WHOLE_INPUT_PARTS,
             judge_parts=WHOLE_JUDGE_PARTS,
             in_place=True,
+        )
+
+    @classmethod
+    def auditing(cls, total_bytes: int) -> Shares:
+        """All of a device for one audit, of a problem that is then judged with `whole`: parts are of the same size."""
+        return replace(
+            cls.whole(total_bytes),
+            heap_parts=AUDIT_HEAP_PARTS,
+            input_parts=AUDIT_INPUT_PARTS,
+            judge_parts=AUDIT_JUDGE_PARTS,
+            num_processes=1,
         )
 
 

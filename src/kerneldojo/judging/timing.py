@@ -24,7 +24,7 @@ from kerneldojo.judging.ends import HostedEnd, Late
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.inspection import Inspection, Witness
 from kerneldojo.judging.outputs import check_outputs
-from kerneldojo.judging.preparation import Prepared
+from kerneldojo.judging.preparation import Prepared, replace_tensors
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.rounds import Match, secret_seed
 from kerneldojo.judging.ruling import Ruling, exploit, of_candidate, of_reference
@@ -104,9 +104,11 @@ def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> 
         Ruling: wrong or deferred work in timed calls; below the physical limit.
     """
     assert prepared.result is not None and prepared.inspection is not None
-    prepared.inspection.compare()
-    for witness in prepared.inspection.witnesses:
-        _check(match, witness, prepared.values)
+    inspection, prepared.inspection = prepared.inspection, None
+    prepared.inputs.forget_bases()  # There may be no room for them beside what they are compared with.
+    inspection.compare()
+    while inspection.witnesses:
+        _check(match, inspection.witnesses.pop(), prepared.values)
     _check_before_the_clock(prepared.result)
     _fill(bench, findings, match, prepared.result)
     _hold_against_limit(bench, findings)
@@ -194,17 +196,6 @@ def _check(match: Match, witness: Witness, values: Any) -> None:
         if ruling.status is Status.EXPLOIT:
             raise
         raise exploit("wrong_when_timed", "its outputs were right in the rounds and wrong in timed calls") from None
-
-
-def replace_tensors(value: Any, tensors: Any) -> Any:
-    """The same structure with the next of `tensors` in place of each tensor."""
-    if isinstance(value, torch.Tensor):
-        return next(tensors)
-    if isinstance(value, dict):
-        return {key: replace_tensors(item, tensors) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(replace_tensors(item, tensors) for item in value)
-    return value
 
 
 def reference_key(findings: Findings) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -52,6 +52,7 @@ class _Findings:
     accepted: tuple[AcceptedAnswer, ...] = ()
     elsewhere: tuple[AcceptedAnswer, ...] = ()
     degenerate: bool = False
+    tells_tf32: bool = False
     needed: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -64,6 +65,7 @@ def audit(
     seed: int = 0,
     seeds: int = SEEDS,
     memory_limit: int | None = None,
+    may_be_cramped: bool = True,
 ) -> AuditReport:
     """Decide whether `problem` can be judged, and how.
 
@@ -75,6 +77,7 @@ def audit(
         seeds: draws of inputs for each distribution; at least 3.
         memory_limit: bytes that the device has; a problem that needs more is invalid, and one whose float64 run
             would need more has a float32 oracle.
+        may_be_cramped: whether it may; else such a problem is too large, as others are, and found to be so early.
 
     Returns:
         The report. A problem's failure is data there; only failures of the machinery itself raise.
@@ -89,9 +92,11 @@ def audit(
     status, reason = "admitted", ""
     try:
         check_source(problem.source, problem.name)
+        _settle_memory(findings, reference, seed, memory_limit, may_be_cramped=may_be_cramped)
         _settle_mode(findings, reference, seed)
-        _settle_oracle(findings, reference, seed, memory_limit)
+        _settle_oracle(findings, reference, seed)
         _settle_distributions(findings, reference, seed)
+        findings.first = _without_content(findings.first)
         _try_answers(findings, reference, precision, seed, seeds)
         findings.needed = tuple(reference.needed_bytes(input_seed=seed + 1, init_seed=seed, training=findings.training))
         if findings.degenerate:
@@ -108,15 +113,45 @@ def _lacking(error: ProblemError | ReferenceFailed) -> Literal["", "memory", "ti
     return "memory" if isinstance(error, _TooLarge) else ""
 
 
+def _settle_memory(
+    findings: _Findings, reference: Reference, seed: int, limit: int | None, *, may_be_cramped: bool
+) -> None:
+    """Run it once, and see whether it has room for a float64 run too."""
+    findings.first = _first(reference, seed, training=True)
+    need = _memory(findings.first)
+    if limit is None:
+        return
+    if need > limit:
+        raise _TooLarge(f"needs {need / 2**30:.1f} GiB, the device has {limit / 2**30:.1f} GiB")
+    widest = max((8 // y.element_size() for y in findings.first.inputs if y.is_floating_point()), default=2)
+    if need * (1 + widest) <= limit:
+        return
+    if not may_be_cramped:
+        raise _TooLarge(f"needs {need * (1 + widest) / 2**30:.1f} GiB in float64, there are {limit / 2**30:.1f} GiB")
+    findings.oracle = "native"
+    findings.is_cramped = True
+    findings.notes += ("float32 oracle: float64 does not fit into memory",)
+
+
+def _first(reference: Reference, seed: int, *, training: bool) -> Outcome:
+    return reference.run(input_seed=seed + 1, init_seed=seed, call_seed=seed + 1, training=training)
+
+
+def _without_content(outcome: Outcome | None) -> Outcome | None:
+    """The same, for its sizes: there may be no room for it beside what comes next."""
+    if outcome is None:
+        return None
+    outputs = {variant: [y.to("meta") for y in values] for variant, values in outcome.outputs.items()}
+    return replace(outcome, inputs=[x.to("meta") for x in outcome.inputs], outputs=outputs)
+
+
 def _settle_mode(findings: _Findings, reference: Reference, seed: int) -> None:
     """Find the mode in which the random state does not matter."""
     for training in (True, False):
-        first, second = (
-            reference.run(input_seed=seed + 1, init_seed=seed, call_seed=call_seed, training=training)
-            for call_seed in (seed + 1, seed + 2)
-        )
+        first = findings.first if training and findings.first else _first(reference, seed, training=training)
         findings.first, findings.training = first, training
         _check_outputs(first)
+        second = reference.run(input_seed=seed + 1, init_seed=seed, call_seed=seed + 2, training=training)
         if same(first.outputs["native"], second.outputs["native"], SAME):
             if not training:
                 findings.notes += ("random in training mode, judged in eval",)
@@ -137,17 +172,10 @@ def _check_outputs(outcome: Outcome) -> None:
             raise ProblemError(f"output {number} is infinite everywhere for the problem's own inputs")
 
 
-def _settle_oracle(findings: _Findings, reference: Reference, seed: int, limit: int | None) -> None:
+def _settle_oracle(findings: _Findings, reference: Reference, seed: int) -> None:
     """Take float64 if the reference runs in it, agrees with itself there, and memory allows."""
     assert findings.first is not None
-    need = _memory(findings.first)
-    if limit is not None and need > limit:
-        raise _TooLarge(f"needs {need / 2**30:.1f} GiB, the device has {limit / 2**30:.1f} GiB")
-    widest = max((8 // y.element_size() for y in findings.first.inputs if y.is_floating_point()), default=2)
-    if limit is not None and need * (1 + widest) > limit:
-        findings.oracle = "native"
-        findings.is_cramped = True
-        findings.notes += ("float32 oracle: float64 does not fit into memory",)
+    if findings.is_cramped:
         return
     try:
         exact = reference.run(
@@ -197,6 +225,7 @@ def _try_answers(findings: _Findings, reference: Reference, precision: str, seed
         findings.accepted += found.answers
         findings.elsewhere += found.elsewhere
         findings.degenerate = findings.degenerate or found.is_degenerate
+        findings.tells_tf32 = findings.tells_tf32 or found.tells_tf32
 
 
 def _listed(accepted: Sequence[AcceptedAnswer]) -> str:
@@ -235,6 +264,7 @@ def _report(
         mode="train" if findings.training else "eval",
         oracle="float64" if findings.oracle == "float64" else "float32",
         is_cramped=findings.is_cramped,
+        tells_tf32=findings.tells_tf32,
         deciding=findings.deciding,
         probing=findings.probing,
         reduction_length=first.reduction_length,

@@ -6,8 +6,9 @@ draw: who can count on that can leave the work undone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 
@@ -16,6 +17,9 @@ from kerneldojo.problems.budget import Budget, make_budget
 from kerneldojo.problems.reference import Outcome, Reference, Variant
 from kerneldojo.problems.report import AcceptedAnswer
 from kerneldojo.problems.source import ProblemError
+
+LARGE_BYTES = 4 << 30
+"""Where all draws together take this, answers of other modules are made anew each time they are looked at."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,14 @@ class Draws:
             variants.append("tf32")
         return [self._run(number, distribution, self.seed, variants) for number in range(self.num)]
 
-    def of_other_weights(self, distribution: str) -> list[Outcome]:
-        """Those of modules with other weights for the same inputs."""
-        return [self._run(number, distribution, self.seed + 1 + number, ("native",)) for number in range(self.num)]
+    def of_other_weights(self, distribution: str, *, most: int) -> Callable[[int], Sequence[torch.Tensor]]:
+        """The outputs of modules with other weights for the inputs of a draw, by its number; so many are kept."""
+
+        @lru_cache(maxsize=most)
+        def outputs(number: int) -> Sequence[torch.Tensor]:
+            return self._run(number, distribution, self.seed + 1 + number, ("native",)).outputs["native"]
+
+        return outputs
 
     def _run(self, number: int, distribution: str, init_seed: int, variants: Sequence[Variant]) -> Outcome:
         return self.reference.run(
@@ -65,6 +74,8 @@ class Accepted:
     """Others that `torch.allclose` at 1e-2 takes, as other evaluators use it."""
     is_degenerate: bool
     """Whether every output has one that passes."""
+    tells_tf32: bool
+    """Whether any output of any draw differs between native and TF32 products."""
 
 
 def accepted_answers(draws: Draws, distribution: str) -> Accepted:
@@ -75,14 +86,15 @@ def accepted_answers(draws: Draws, distribution: str) -> Accepted:
         ReferenceFailed: the problem's code failed for these inputs.
     """
     outcomes = draws.outcomes(distribution)
-    others = draws.of_other_weights(distribution) if outcomes[0].state_bytes else []
+    is_large = sum(_bytes(outcome) for outcome in outcomes) >= LARGE_BYTES
+    others = draws.of_other_weights(distribution, most=1 if is_large else draws.num)
     num_outputs = len(outcomes[0].outputs["native"])
     found: list[AcceptedAnswer] = []
     elsewhere: list[AcceptedAnswer] = []
     for output in range(num_outputs):
         truths, budgets = _truths(outcomes, output, draws.oracle)
         here: set[str] = set()
-        for answer, made in _candidates(outcomes, others, output):
+        for answer, made in _candidates(outcomes, others if outcomes[0].state_bytes else None, output):
             if answer in here:
                 continue
             named = AcceptedAnswer(answer=answer, distribution=distribution, output=output)
@@ -98,17 +110,28 @@ def accepted_answers(draws: Draws, distribution: str) -> Accepted:
         answers=tuple(found),
         elsewhere=tuple(answer for answer in elsewhere if answer not in found),
         is_degenerate={answer.output for answer in found} == set(range(num_outputs)),
+        tells_tf32=any(_tells_tf32(outcome) for outcome in outcomes),
     )
 
 
+def _tells_tf32(outcome: Outcome) -> bool:
+    pairs = zip(outcome.outputs["native"], outcome.outputs.get("tf32", ()), strict=False)
+    return any(native is not tf32 and not torch.equal(native, tf32) for native, tf32 in pairs)
+
+
 def _candidates(
-    outcomes: Sequence[Outcome], others: Sequence[Outcome], output: int
+    outcomes: Sequence[Outcome], others: Callable[[int], Sequence[torch.Tensor]] | None, output: int
 ) -> Iterator[tuple[str, trivial.Answer]]:
     return trivial.answers(
         [outcome.outputs["native"][output] for outcome in outcomes],
         [outcome.inputs for outcome in outcomes],
-        [outcome.outputs["native"][output] for outcome in others],
+        None if others is None else lambda place: others(place)[output],
     )
+
+
+def _bytes(outcome: Outcome) -> int:
+    tensors = [*outcome.inputs, *(y for outputs in outcome.outputs.values() for y in outputs)]
+    return sum(x.numel() * x.element_size() for x in tensors)
 
 
 def _truths(outcomes: Sequence[Outcome], output: int, oracle: Variant) -> tuple[list[torch.Tensor], list[Budget]]:

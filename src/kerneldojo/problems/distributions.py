@@ -21,6 +21,8 @@ from typing import Any
 
 import torch
 
+from kerneldojo.problems.pieces import pieces
+
 DECIDING = ("own", "signed")
 """Distributions in which every answer must be right."""
 PROBING = ("offset", "heavy", "scaled")
@@ -82,18 +84,44 @@ def transform_tensor(own: torch.Tensor, name: str, generator: torch.Generator) -
         return own
     if name == "scaled":
         return own * 2.0**SCALE_BITS if own.dtype == torch.float32 else own
-    # Sums in float64, so that a large tensor's mean does not depend on the device that computes it.
+    mean, deviation = _moments(own)
+    factors = _factors(own, generator) if name == "heavy" and _is_symmetric(own) else None
+    result = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=own.device)
+    in_memory = sorted(range(own.dim()), key=lambda dim: -own.stride(dim))
+    ordered = result.permute(in_memory)
+    pairs = [own.permute(in_memory), ordered, *([factors.permute(in_memory)] if factors is not None else [])]
+    if not ordered.is_contiguous():  # There are holes between its elements.
+        return result.copy_(_changed(own, name, mean, deviation, factors, generator))
+    for source, target, *drawn in pieces(*pairs):
+        target.copy_(_changed(source, name, mean, deviation, drawn[0] if drawn else None, generator))
+    return result
+
+
+def _changed(
+    own: torch.Tensor,
+    name: str,
+    mean: float,
+    deviation: float,
+    factors: torch.Tensor | None,
+    generator: torch.Generator,
+) -> torch.Tensor:
+    """Some elements of a tensor with this mean and deviation, redrawn; zeros stay."""
     wide = own.to(torch.float64 if own.dtype == torch.float64 else torch.float32)
-    mean, deviation = float(own.double().mean()), float(own.double().std())
     if name == "signed":
         changed = (wide - mean) * 2.0
     elif name == "offset":
         changed = wide + OFFSET * deviation
     else:
-        changed = wide * _factors(own, generator).to(wide)
-    changed = torch.where(own == 0, torch.zeros_like(wide), changed)
-    result = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=own.device)
-    return result.copy_(changed)
+        changed = wide * (factors if factors is not None else _draw(own.shape, own.device, generator)).to(wide)
+    return torch.where(own == 0, torch.zeros_like(wide), changed)
+
+
+def _moments(x: torch.Tensor) -> tuple[float, float]:
+    """Mean and standard deviation; sums in float64, so that a large tensor's do not depend on the device."""
+    count = x.numel()
+    mean = sum(float(piece.double().sum()) for (piece,) in pieces(x)) / count
+    squares = sum(float((piece.double() - mean).square().sum()) for (piece,) in pieces(x))
+    return mean, math.sqrt(squares / (count - 1))
 
 
 def changes(values: Any, name: str) -> bool:
@@ -148,9 +176,21 @@ def _is_sorted(x: torch.Tensor) -> bool:
     return bool((x[..., 1:] >= x[..., :-1]).all()) or bool((x[..., 1:] <= x[..., :-1]).all())
 
 
+def _is_symmetric(x: torch.Tensor) -> bool:
+    return x.dim() >= 2 and x.shape[-1] == x.shape[-2] and torch.equal(x, x.transpose(-1, -2))
+
+
 def _factors(own: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Draw positive factors of the shape of `own`; symmetric where `own` is."""
+    """Draw positive factors of the shape of `own`, symmetric as it is, laid out like it."""
     drawn = torch.randn(own.shape, generator=generator, device=own.device) * HEAVY_SPREAD
-    if own.dim() >= 2 and own.shape[-1] == own.shape[-2] and torch.equal(own, own.transpose(-1, -2)):
-        drawn = (drawn + drawn.transpose(-1, -2)) / math.sqrt(2.0)
-    return drawn.exp().clamp(1.0 / HEAVY_LIMIT, HEAVY_LIMIT)
+    drawn = _limited((drawn + drawn.transpose(-1, -2)) / math.sqrt(2.0))
+    return torch.empty_strided(own.shape, own.stride(), dtype=drawn.dtype, device=own.device).copy_(drawn)
+
+
+def _draw(shape: torch.Size, device: torch.device, generator: torch.Generator) -> torch.Tensor:
+    """Draw positive factors."""
+    return _limited(torch.randn(shape, generator=generator, device=device) * HEAVY_SPREAD)
+
+
+def _limited(logarithms: torch.Tensor) -> torch.Tensor:
+    return logarithms.exp().clamp(1.0 / HEAVY_LIMIT, HEAVY_LIMIT)

@@ -10,7 +10,8 @@ Three steps, each cheaper than testing blocks one by one:
 3. else a random sample of the rest, one sector changed at a time: the share that makes a difference, less three
    standard errors' worth, is counted. This is how what a maximum or a comparison needs is found, and integers.
 
-Runs in the reference runner's process.
+The first two take several times the memory of the inputs: where these fill a good part of a device, only the third is
+taken, of all sectors. Runs in the reference runner's process.
 """
 
 from __future__ import annotations
@@ -19,11 +20,16 @@ from collections.abc import Callable
 
 import torch
 
+from kerneldojo.problems.pieces import pieces
+
 SECTOR_BYTES = 32
 SAMPLES = 24
 """Sectors changed one at a time; if all make a difference, 1 - 3 / SAMPLES of the rest is counted."""
 STRENGTH = 1000.0
 """Size of a change, in units of the tensor's largest value: it must show in a sum of millions."""
+
+LARGE_BYTES = 1 << 30
+"""Of all inputs together; from here on there may be no room for several copies."""
 
 Call = Callable[[list[torch.Tensor]], list[torch.Tensor]]
 
@@ -38,12 +44,16 @@ def needed_bytes(call: Call, inputs: list[torch.Tensor], seed: int) -> list[int]
         seed: seed of the sample.
     """
     with torch.no_grad():
-        before = _finite_copy(call([x.clone() for x in inputs]))
-        if not _equal(before, _finite_copy(call([x.clone() for x in inputs]))):
+        before = _own_memory(call([x.clone() for x in inputs]))
+        if not _equal(before, call([x.clone() for x in inputs])):
             return [0] * len(inputs)  # not repeatable: no evidence of anything
-    gradients = _gradients(call, inputs)
+    is_large = sum(x.numel() * x.element_size() for x in inputs) >= LARGE_BYTES
+    gradients = [None] * len(inputs) if is_large else _gradients(call, inputs)
     generator = torch.Generator("cpu").manual_seed(seed)
-    return [_needed(call, inputs, place, before, gradients[place], generator) for place in range(len(inputs))]
+    return [
+        _needed(call, inputs, place, before, gradients[place], generator, only_sample=is_large)
+        for place in range(len(inputs))
+    ]
 
 
 def _gradients(call: Call, inputs: list[torch.Tensor]) -> list[torch.Tensor | None]:
@@ -70,6 +80,8 @@ def _needed(
     before: list[torch.Tensor],
     gradient: torch.Tensor | None,
     generator: torch.Generator,
+    *,
+    only_sample: bool,
 ) -> int:
     own = inputs[place]
     if own.numel() == 0:
@@ -78,21 +90,23 @@ def _needed(
     live = _sectors(_in_memory_order(gradient, own) != 0, per_sector) if gradient is not None else None
     total = -(-own.numel() // per_sector)
     proven = int(live.sum()) if live is not None else 0
-    rest = (~live).nonzero().flatten() if live is not None else torch.arange(total, device="cpu")
+    rest = (~live).nonzero().flatten() if live is not None else None
+    num_rest = total - proven
 
     def matters(sectors: torch.Tensor) -> bool:
         return any(
-            not _equal(before, _finite_copy(_call_changed(call, inputs, place, sectors, per_sector, sign, generator)))
+            not _equal(before, _call_changed(call, inputs, place, sectors, per_sector, sign, generator))
             for sign in (1.0, -1.0)
         )
 
     share = 0.0
     with torch.no_grad():
-        if len(rest) and matters(rest):
-            order = torch.randint(0, len(rest), (min(SAMPLES, 4 * len(rest)),), generator=generator, device="cpu")
-            hits = sum(matters(rest[int(i)].reshape(1)) for i in order)
+        if num_rest and (only_sample or matters(torch.arange(total, device="cpu") if rest is None else rest)):
+            order = torch.randint(0, num_rest, (min(SAMPLES, 4 * num_rest),), generator=generator, device="cpu")
+            chosen = order if rest is None else rest[order]
+            hits = sum(matters(sector.reshape(1)) for sector in chosen)
             share = max(0.0, hits / len(order) - 3.0 / SAMPLES)
-    num_bytes = (proven + share * len(rest)) * per_sector * own.element_size()
+    num_bytes = (proven + share * num_rest) * per_sector * own.element_size()
     return min(int(num_bytes), own.numel() * own.element_size())
 
 
@@ -107,32 +121,38 @@ def _call_changed(
 ) -> list[torch.Tensor]:
     own = inputs[place]
     copies = [x.clone() for x in inputs]
-    flat = _in_memory_order(own, own).clone()
-    positions = sectors.to(flat.device)[:, None] * per_sector + torch.arange(per_sector, device=flat.device)
-    positions = positions[positions < flat.numel()]
-    flat[positions] = _changed(flat, positions, sign, generator)
-    changed = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=own.device)
-    order = _order(own)
-    changed.permute(order).copy_(flat.view([own.shape[dim] for dim in order]))
-    copies[place] = changed
+    copies[place] = changed = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=own.device)
+    changed.copy_(own)
+    positions = sectors.to(own.device)[:, None] * per_sector + torch.arange(per_sector, device=own.device)
+    positions = positions[positions < own.numel()]
+    by_memory = changed.permute(_order(own))
+    if by_memory.is_contiguous():
+        by_memory, places = by_memory.view(-1), (positions,)
+    else:  # There are holes between its elements.
+        places = torch.unravel_index(positions, tuple(by_memory.shape))
+    by_memory[places] = _changed(own, by_memory[places], sign, generator)
     return call(copies)
 
 
-def _changed(flat: torch.Tensor, positions: torch.Tensor, sign: float, generator: torch.Generator) -> torch.Tensor:
-    """Return other values for `positions`; each is changed by its own amount, for many answers ignore a common one."""
-    values = flat[positions]
-    if flat.dtype == torch.bool:
+def _changed(own: torch.Tensor, values: torch.Tensor, sign: float, generator: torch.Generator) -> torch.Tensor:
+    """Return other values for some of `own`; each changed by its own amount, for many answers ignore a common one."""
+    if own.dtype == torch.bool:
         return ~values
-    if flat.is_floating_point():
-        largest = float(flat.float().nan_to_num(0.0, 0.0, 0.0).abs().max()) or 1.0
-        limit = min(STRENGTH * largest, torch.finfo(flat.dtype).max / 4)
+    if own.is_floating_point():
+        largest = max((_largest(piece) for (piece,) in pieces(own)), default=0.0) or 1.0
+        limit = min(STRENGTH * largest, torch.finfo(own.dtype).max / 4)
         amount = 0.5 + torch.rand(len(values), generator=generator, device="cpu")
-        return (values.float() + sign * limit * amount.to(values.device)).to(flat.dtype)
+        return (values.float() + sign * limit * amount.to(values.device)).to(own.dtype)
     # Integers may be places in a table: only values that occur are sure to be allowed.
     if sign > 0:
+        flat = own.reshape(-1)
         return flat[torch.randint(0, len(flat), (len(values),), generator=generator, device="cpu").to(flat.device)]
-    low, high = flat.min(), flat.max()
+    low, high = own.min(), own.max()
     return torch.where(values == low, high, low)
+
+
+def _largest(piece: torch.Tensor) -> float:
+    return float(piece.float().nan_to_num(0.0, 0.0, 0.0).abs().max()) if piece.numel() else 0.0
 
 
 def _order(x: torch.Tensor) -> list[int]:
@@ -149,12 +169,19 @@ def _sectors(live: torch.Tensor, per_sector: int) -> torch.Tensor:
     return padded.view(-1, per_sector).any(dim=1).cpu()
 
 
-def _finite_copy(outputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    return [y.detach().clone() for y in outputs]
+def _own_memory(outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """What no later call can write into. Each call has inputs and state of its own, so that this is for caches of a
+    module's; large outputs are taken as they are."""
+    is_large = sum(y.numel() * y.element_size() for y in outputs) >= LARGE_BYTES
+    return [y.detach() if is_large else y.detach().clone() for y in outputs]
 
 
 def _equal(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
     return all(
-        a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan()) if a.is_floating_point() else a == b).all())
+        a.shape == b.shape and all(_same_values(x, y) for x, y in pieces(a, b))
         for a, b in zip(left, right, strict=True)
     )
+
+
+def _same_values(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return bool(((a == b) | (a.isnan() & b.isnan()) if a.is_floating_point() else a == b).all())

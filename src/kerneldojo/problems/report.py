@@ -36,6 +36,8 @@ class AuditReport(Frozen):
     oracle: Literal["float64", "float32"] = "float64"
     is_cramped: bool = False
     """Whether it is float32 for want of memory: with more there would be a better judge of what is right."""
+    tells_tf32: bool = True
+    """Whether products with TF32 operands change any output; if not, it need not be run in them."""
     deciding: tuple[str, ...] = ("own",)
     """Distributions of inputs in which every answer must be right."""
     probing: tuple[str, ...] = ()

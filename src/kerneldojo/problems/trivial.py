@@ -34,14 +34,14 @@ Answer = Callable[[int], torch.Tensor]
 def answers(
     natives: Sequence[torch.Tensor],
     inputs: Sequence[Sequence[torch.Tensor]],
-    others: Sequence[torch.Tensor],
+    others: Answer | None = None,
 ) -> Iterator[tuple[str, Answer]]:
     """Yield names and answers for one output.
 
     Args:
         natives: the reference's output for every seed.
         inputs: the input tensors for every seed.
-        others: the output of a model with other weights for every seed's inputs; empty where there are no weights.
+        others: the output of a model with other weights for a seed's inputs; None where there are no weights.
     """
     first = natives[0]
     yield "zeros", lambda place: torch.zeros_like(natives[place])
@@ -53,8 +53,8 @@ def answers(
     for number, x in enumerate(inputs[0]):
         if x.shape == first.shape and x.dtype == first.dtype:
             yield f"input {number}", partial(_input, inputs, number)
-    if others:
-        yield "other weights", lambda place: others[place]
+    if others is not None:
+        yield "other weights", others
 
 
 def _filled(natives: Sequence[torch.Tensor], constant: float, place: int) -> torch.Tensor:

@@ -18,6 +18,13 @@ import torch
 from kerneldojo.devices.cuda.driver import bindings, call
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether device memory ended: torch's allocator says so, or the driver, where a kernel had no room to load."""
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, torch.AcceleratorError) and "out of memory" in str(error)
+    )
+
+
 class OutOfRegionError(ValueError):
     """A view was asked for that does not lie within its region, or is misaligned."""
 
