@@ -238,9 +238,15 @@ class _Verdict:
         lacked = (checked(item.get("launcher")) for item in match.seen.specializations)
         self.bench.server.learn([types for types in lacked if types is not None])
 
+    def _make_room(self) -> None:
+        """With all of the device for one large problem: what torch keeps for later, the driver has no room for then."""
+        if self.bench.room(self.guest).in_place:
+            self.bench.tidy(most_bytes=0)
+
     def _measure(self, match: Match, twin: Twin, inputs: Any) -> None:
         findings, bench = self.findings, self.bench
         has_own = match.seen.ran_own_kernel
+        self._make_room()
         with findings.stage("prepare"):
             room = bench.room(self.guest)
             drawn = preparation.draw(match, room.inputs_bytes, is_large=room.in_place)
@@ -270,6 +276,7 @@ class _Verdict:
         if doubt := timing.doubt(bench, series, findings):
             findings.notes.append(f"timed twice: in the first series {doubt}")
             bench.measure_alone(self.guest, findings, measure)
+        self._make_room()
         with findings.stage("timing"):
             timing.finish(bench, series, match, findings)
         if broken:

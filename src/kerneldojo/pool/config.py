@@ -44,8 +44,9 @@ class PoolConfig(Frozen):
     """How far behind the head of the queue a slot looks for a problem that it is warm for."""
     most_overtaken: int = Field(default=8, ge=0)
     """How often the head of a queue may be overtaken by jobs that suit a slot better."""
-    reuse_reference_times: bool = False
-    """On a GPU: take a problem's reference time from earlier verdicts (`judging.reference_times`)."""
+    reuse_reference_times: bool = True
+    """On a GPU: take a problem's reference time from earlier verdicts, and check it for drift
+    (`judging.reference_times`)."""
     contexts_beside_windows: bool = False
     """On a GPU with several verdicts at once: let contexts come and go while another verdict is timed. Only where
     `benchmarks/throughput.py --only disturbance` shows that this moves no figure."""

@@ -31,7 +31,8 @@ SELDOM = 3
 """It then plays in one round of so many, drawn by chance: what is sampled in the others is not compared with anything,
 so nobody may know which they are."""
 PATIENCE = 3.0
-"""Times `Effort.seconds` after which a side's calls are taken for batched, if they still look so."""
+"""Times `Effort.seconds` after which a series ends though there are too few calls, and after which a side's calls are
+taken for batched, if they still look so."""
 SLOW_FLUSH = 3.0
 """A flush that takes this many times longer than usual betrays somebody else on the device."""
 WARMED_US = 1000.0
@@ -53,7 +54,7 @@ class Effort:
     target_error: float = 0.01
     """Half the 95 % interval over the slope at which a side is sharp enough."""
     seconds: float = 1.0
-    """Stop after this long in any case, once there are `min_windows`."""
+    """Stop after this long, once there are `min_windows` and `min_calls`, and after `PATIENCE` times it without them."""
     window_us: float = 3000.0
     """How long the quickest side's longest window should be: see `lengths.longest_window`."""
     warm_up_windows: int = 3
@@ -286,10 +287,10 @@ class _Round:
         is_late = seconds > effort.seconds
         if self.count % ASK_EVERY and not is_late:
             return False
+        if self.num_calls < effort.min_calls and seconds < PATIENCE * effort.seconds:
+            return False
         live = {side.name: side for side in self._sides if self._series[side.name].failed == pages.OK}
         decisive = [name for name, side in live.items() if side.is_decisive]
-        if not is_late and self.num_calls < effort.min_calls:
-            return False
         found = fits({name: self._series[name] for name, side in live.items() if side.is_decisive or side.is_trusted})
         is_sharp = all(name in found and found[name].relative_error <= effort.target_error for name in decisive)
         is_batched = any(
