@@ -114,7 +114,7 @@ def measure(
         while language == "cuda" and is_precompiling():  # What a judge makes once, and not for every candidate.
             time.sleep(0.5)
         warmed = time.monotonic()
-        busy = machine_seconds()
+        busy, judging = machine_seconds(), worker_seconds()
         device = names[0] if len(names) == 1 else "cuda"
         futures = [pool.submit(job) for job in candidate_jobs(chosen, num, device, 0, language)]
         evaluations: list[Evaluation] = []
@@ -124,7 +124,7 @@ def measure(
                 rate = 60 * len(evaluations) / (time.monotonic() - warmed)
                 print(f"  {len(evaluations)}/{num}: {rate:.1f} a minute", file=sys.stderr, flush=True)
         wall = time.monotonic() - warmed
-        busy = machine_seconds() - busy
+        busy, judging = machine_seconds() - busy, worker_seconds() - judging
     finally:
         pool.close(drain=False)
     return {
@@ -139,6 +139,7 @@ def measure(
         "per_minute": round(60 * num / wall, 1),
         **describe(evaluations, wall * lanes / num),
         "machine_cpu_seconds_a_verdict": round(busy / num, 3),
+        "judges_cpu_seconds_a_verdict": round(judging / num, 3),
         "load_average": os.getloadavg()[0],
     }
 
@@ -175,6 +176,17 @@ def is_precompiling() -> bool:
             if b"c++-header" in words or any(word.endswith(b"/part.o") for word in words):
                 return True
     return False
+
+
+def worker_seconds() -> float:
+    """CPU seconds of the pool's workers themselves, without what they host: all lanes of one share its interpreter."""
+    ticks = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if b"kerneldojo.pool.worker" in (folder / "cmdline").read_bytes().split(b"\0"):
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def machine_seconds() -> float:

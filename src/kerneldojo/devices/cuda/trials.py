@@ -54,7 +54,7 @@ class Effort:
     target_error: float = 0.01
     """Half the 95 % interval over the slope at which a side is sharp enough."""
     seconds: float = 1.0
-    """Stop after this long, once there are `min_windows` and `min_calls`, and after `PATIENCE` times it without them."""
+    """Stop after this long, once there are `min_windows` and `min_calls`; after `PATIENCE` times it without these."""
     window_us: float = 3000.0
     """How long the quickest side's longest window should be: see `lengths.longest_window`."""
     warm_up_windows: int = 3
