@@ -28,7 +28,10 @@ def request(protocol: Protocol, device: str, device_nodes: list[str] | None = No
         "readable": readable_paths(gpu=device_nodes is not None),
         "device_nodes": device_nodes or [],
         "device": device,
-        "environment": {"PATH": os.environ.get("PATH", "/usr/bin:/bin")},
+        "environment": {
+            "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
+            "HF_HUB_OFFLINE": "1",  # There is no network: a hub's client would try for half a minute.
+        },
         "limits": {
             "memory_bytes": protocol.host_memory_bytes,
             "num_processes": protocol.num_processes,
