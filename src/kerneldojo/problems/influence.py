@@ -120,9 +120,8 @@ def _call_changed(
     generator: torch.Generator,
 ) -> list[torch.Tensor]:
     own = inputs[place]
-    copies = [x.clone() for x in inputs]
-    copies[place] = changed = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=own.device)
-    changed.copy_(own)
+    changed = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=own.device).copy_(own)
+    copies = [changed if number == place else x.clone() for number, x in enumerate(inputs)]
     positions = sectors.to(own.device)[:, None] * per_sector + torch.arange(per_sector, device=own.device)
     positions = positions[positions < own.numel()]
     by_memory = changed.permute(_order(own))
