@@ -10,7 +10,7 @@ Each variant has a module of its own, copied before the first call, so that buff
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -89,19 +89,9 @@ def needed_bytes(instances: dict[str, nn.Module], platform: Platform, command: d
         instance = copy.deepcopy(instances[command["instance"]])
         remaining = iter(values)
         seed_everything(command["seed"])
-        return tree.tensors(instance(*_with_tensors(arguments, remaining)))
+        return tree.tensors(instance(*tree.with_tensors(arguments, remaining)))
 
     return {"needed_bytes": needed_bytes(call, tree.tensors(arguments), command["seed"] % 2**31)}
-
-
-def _with_tensors(value: Any, replacements: Iterator[torch.Tensor]) -> Any:
-    if isinstance(value, torch.Tensor):
-        return next(replacements)
-    if isinstance(value, dict):
-        return {key: _with_tensors(item, replacements) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_with_tensors(item, replacements) for item in value)
-    return value
 
 
 @contextmanager

@@ -8,7 +8,7 @@ something else: `{"list": [...]}`, `{"tuple": [...]}`, `{"dict": [[key, node], .
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -112,3 +112,14 @@ def tensors(value: Any) -> list[torch.Tensor]:
     if isinstance(value, list | tuple):
         return [found for item in value for found in tensors(item)]
     return []
+
+
+def with_tensors(value: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    """The same structure with the next of `tensors` in place of each tensor, depth first."""
+    if isinstance(value, torch.Tensor):
+        return next(tensors)
+    if isinstance(value, dict):
+        return {key: with_tensors(item, tensors) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(with_tensors(item, tensors) for item in value)
+    return value

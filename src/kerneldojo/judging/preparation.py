@@ -6,11 +6,8 @@ timed like it, if it survives a call without its kernels (`judging.timing` plays
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-
-import torch
 
 from kerneldojo.contestant import tree
 from kerneldojo.devices.cuda.inputs import InputSets, Layout, may_shuffle, num_sets
@@ -99,24 +96,13 @@ def prepare(match: Match, drawn: list[Any], region: SharedRegion, findings: Find
     del expected  # There may be no room for both.
     answer = contestant.call("timed", contestant.hosted.give(drawn[0]), secret_seed())
     return Prepared(
-        values=replace_tensors(drawn[0], iter([tensor.to("meta") for tensor in bases[0]])),
+        values=tree.with_tensors(drawn[0], iter([tensor.to("meta") for tensor in bases[0]])),
         inputs=inputs,
         outputs=outputs,
         layouts=[Layout.of(tensor) for tensor in answer.outputs],
         hosted=hosted,
         sets=sets,
     )
-
-
-def replace_tensors(value: Any, tensors: Iterator[torch.Tensor]) -> Any:
-    """The same structure with the next of `tensors` in place of each tensor."""
-    if isinstance(value, torch.Tensor):
-        return next(tensors)
-    if isinstance(value, dict):
-        return {key: replace_tensors(item, tensors) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(replace_tensors(item, tensors) for item in value)
-    return value
 
 
 def post_twin(match: Match, twin: Contestant, drawn: list[Any]) -> bool:

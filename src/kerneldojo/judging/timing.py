@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from kerneldojo.contestant import tree
 from kerneldojo.devices.cuda import charges, trials
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.inputs import InputSets
@@ -24,7 +25,7 @@ from kerneldojo.judging.ends import HostedEnd, Late
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.inspection import Inspection, Witness
 from kerneldojo.judging.outputs import check_outputs
-from kerneldojo.judging.preparation import Prepared, replace_tensors
+from kerneldojo.judging.preparation import Prepared
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.rounds import Match, secret_seed
 from kerneldojo.judging.ruling import Ruling, exploit, of_candidate, of_reference
@@ -180,7 +181,7 @@ def _check(match: Match, witness: Witness, values: Any) -> None:
         if not torch.equal(later.nan_to_num(7.0), sampled.nan_to_num(7.0)):
             raise exploit("deferred_work", "an output still changed after the call had been reported as done")
     remaining = iter(witness.inputs)
-    inputs = replace_tensors(values, remaining)
+    inputs = tree.with_tensors(values, remaining)
     expected = match.reference.expect("timed", inputs, match.conduct.variants, secret_seed())
     answer = Answer(
         outputs=witness.outputs,
