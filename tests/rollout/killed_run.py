@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 
 from small_policies import PROBLEMS, Fixed, Parity
@@ -22,5 +23,6 @@ def run(folder: str, latency: float):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Ignored where tests are started in the background.
     print("begun", flush=True)
     run(sys.argv[1], latency=0.03)
