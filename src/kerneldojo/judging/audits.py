@@ -23,6 +23,7 @@ from kerneldojo.judging.rounds import Conduct
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.problems.audit import AuditReport, audit
+from kerneldojo.problems.pieces import num_bytes
 from kerneldojo.problems.reference import Outcome, ReferenceFailed, Variant
 from kerneldojo.schema import Problem, Status, content_hash
 
@@ -61,7 +62,7 @@ class RunnerReference:
             outputs={variant: expected.outputs[variant] for variant in variants},
             buffers=expected.buffers,
             mutates_inputs=expected.mutates_inputs,
-            state_bytes=sum(value.numel() * value.element_size() for value in state.values()),
+            state_bytes=num_bytes(state.values()),
             peak_bytes=expected.peak_bytes,
             reduction_length=expected.reduction_length,
         )

@@ -47,7 +47,7 @@ class Remembered:
 def remember(tensors: Sequence[torch.Tensor], large_bytes: int = LARGE_BYTES) -> Remembered:
     """Keep what tells whether others are as these are; small ones themselves, which nobody may write to then."""
     seed = secrets.randbits(62)
-    large = [tensor.numel() * tensor.element_size() >= large_bytes for tensor in tensors]
+    large = [tensor.nbytes >= large_bytes for tensor in tensors]
     pairs = zip(tensors, large, strict=True)
     return Remembered(tuple(fingerprint(one, seed) if is_large else one for one, is_large in pairs), seed)
 

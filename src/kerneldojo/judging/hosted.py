@@ -8,6 +8,8 @@ is done with it, and before more arguments are laid.
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -70,12 +72,8 @@ class Hosted:
         Raises:
             Tampered: the description is malformed or out of bounds.
         """
-        try:
+        with _described():
             return tree.decode(node, lambda slot: self.arena.view(slot).clone())
-        except (tree.BadTree, BadSlot, RuntimeError) as error:
-            if is_out_of_memory(error):  # The judge's own.
-                raise
-            raise Tampered(f"a malformed result: {error}") from None
 
     def take_tensors(self, node: Any, *, unless: list[torch.Tensor]) -> list[torch.Tensor]:
         """Copy described tensors out; of one that equals its counterpart in `unless` there is no second copy.
@@ -92,12 +90,8 @@ class Hosted:
             is_known = known is not None and known.dtype == view.dtype and torch.equal(known, view)
             return known if is_known and known is not None else view.clone()
 
-        try:
+        with _described():
             return tree.tensors(tree.decode(node, take))
-        except (tree.BadTree, BadSlot, RuntimeError) as error:
-            if is_out_of_memory(error):
-                raise
-            raise Tampered(f"a malformed result: {error}") from None
 
     def take_named(self, pairs: Any) -> dict[str, torch.Tensor]:
         """Copy out a list of `[name, slot]`."""
@@ -122,3 +116,14 @@ class Hosted:
         if self.arena.in_place:
             fields["in_place"] = True
         self.session.post(operation, start=self._packer.offset, stop=self.arena.num_bytes, **fields)
+
+
+@contextmanager
+def _described() -> Generator[None]:
+    """What is wrong with a description of results is its author's doing; that the judge's memory ends is not."""
+    try:
+        yield
+    except (tree.BadTree, BadSlot, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise
+        raise Tampered(f"a malformed result: {error}") from None

@@ -18,6 +18,7 @@ from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.inputs import InputSets
 from kerneldojo.devices.cuda.window import Sample, Side, Timed
 from kerneldojo.judging.ruling import Ruling, exploit
+from kerneldojo.problems.pieces import num_bytes
 from kerneldojo.schema import Status
 
 NUM_FULL_CHECKS = 3
@@ -41,7 +42,7 @@ class Witness:
     @property
     def num_bytes(self) -> int:
         """What its tensors take."""
-        return sum(x.numel() * x.element_size() for x in (*self.inputs, *self.outputs))
+        return num_bytes((*self.inputs, *self.outputs))
 
 
 class Inspection:

@@ -19,7 +19,7 @@ class Protocol:
     num_repeats: int = 2
     """Rounds in which the instance is called a second time, with new content in the same buffers."""
     num_trials: int = 100
-    """Timed calls on a real device, at least, unless `timing_seconds` end first; more where the interval is wide."""
+    """Timed calls on a real device, at least, unless thrice `timing_seconds` end first; more where it is unsure."""
     baseline: Literal["eager", "compile"] = "eager"
     precision: Literal["ieee", "tf32"] = "tf32"
     allow_degenerate: bool = False
@@ -31,7 +31,7 @@ class Protocol:
     cause_timeout: float = 20.0
     """Seconds for the silenced call; a candidate that hangs without its kernels depends on them."""
     timing_seconds: float = 0.2
-    """Timing on a real device stops after this long, sharp or not, once there are some windows."""
+    """Timing on a real device stops after this long, sharp or not, once there are enough calls."""
     timing_error: float = 0.007
     """Half the 95 % interval over the figure at which it is sharp enough."""
     host_memory_bytes: int = 4 << 30

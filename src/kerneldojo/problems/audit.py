@@ -18,11 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import torch
-
 from kerneldojo.problems import distributions
 from kerneldojo.problems.agreement import as_finite, is_noise, same, scales_along
 from kerneldojo.problems.degeneracy import Draws, accepted_answers
+from kerneldojo.problems.pieces import num_bytes
 from kerneldojo.problems.reference import Outcome, Reference, ReferenceFailed, Variant
 from kerneldojo.problems.report import AcceptedAnswer, AuditReport
 from kerneldojo.problems.source import ProblemError, check_source
@@ -235,13 +234,9 @@ def _listed(accepted: Sequence[AcceptedAnswer]) -> str:
     return ", ".join(f"{name} ({'/'.join(sorted(places))} inputs)" for name, places in by_name.items())
 
 
-def _bytes(tensors: Sequence[torch.Tensor]) -> int:
-    return sum(x.numel() * x.element_size() for x in tensors)
-
-
 def _memory(outcome: Outcome) -> int:
-    outputs = _bytes(outcome.outputs["native"]) if "native" in outcome.outputs else 0
-    return _bytes(outcome.inputs) + outcome.state_bytes + max(outputs, outcome.peak_bytes)
+    outputs = num_bytes(outcome.outputs["native"]) if "native" in outcome.outputs else 0
+    return num_bytes(outcome.inputs) + outcome.state_bytes + max(outputs, outcome.peak_bytes)
 
 
 def _report(
@@ -272,11 +267,11 @@ def _report(
         updates_buffers=tuple(sorted(first.buffers)),
         mutates_inputs=first.mutates_inputs,
         num_outputs=len(outputs),
-        input_bytes=_bytes(first.inputs),
-        output_bytes=_bytes(outputs),
+        input_bytes=num_bytes(first.inputs),
+        output_bytes=num_bytes(outputs),
         state_bytes=first.state_bytes,
         memory_bytes=_memory(first),
-        compulsory_bytes=sum(findings.needed) + _bytes(outputs) if findings.needed else 0,
+        compulsory_bytes=sum(findings.needed) + num_bytes(outputs) if findings.needed else 0,
         notes=findings.notes,
         seconds=seconds,
     )

@@ -14,6 +14,7 @@ import torch
 
 from kerneldojo.problems import trivial
 from kerneldojo.problems.budget import Budget, make_budget
+from kerneldojo.problems.pieces import num_bytes
 from kerneldojo.problems.reference import Outcome, Reference, Variant
 from kerneldojo.problems.report import AcceptedAnswer
 from kerneldojo.problems.source import ProblemError
@@ -86,7 +87,8 @@ def accepted_answers(draws: Draws, distribution: str) -> Accepted:
         ReferenceFailed: the problem's code failed for these inputs.
     """
     outcomes = draws.outcomes(distribution)
-    is_large = sum(_bytes(outcome) for outcome in outcomes) >= LARGE_BYTES
+    held = (x for outcome in outcomes for tensors in (outcome.inputs, *outcome.outputs.values()) for x in tensors)
+    is_large = num_bytes(held) >= LARGE_BYTES
     others = draws.of_other_weights(distribution, most=1 if is_large else draws.num)
     num_outputs = len(outcomes[0].outputs["native"])
     found: list[AcceptedAnswer] = []
@@ -127,11 +129,6 @@ def _candidates(
         [outcome.inputs for outcome in outcomes],
         None if others is None else lambda place: others(place)[output],
     )
-
-
-def _bytes(outcome: Outcome) -> int:
-    tensors = [*outcome.inputs, *(y for outputs in outcome.outputs.values() for y in outputs)]
-    return sum(x.numel() * x.element_size() for x in tensors)
 
 
 def _truths(outcomes: Sequence[Outcome], output: int, oracle: Variant) -> tuple[list[torch.Tensor], list[Budget]]:

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from kerneldojo.problems.pieces import pieces
+from kerneldojo.problems.pieces import memory_order, pieces
 
 DECIDING = ("own", "signed")
 """Distributions in which every answer must be right."""
@@ -87,7 +87,7 @@ def transform_tensor(own: torch.Tensor, name: str, generator: torch.Generator) -
     mean, deviation = _moments(own)
     factors = _factors(own, generator) if name == "heavy" and _is_symmetric(own) else None
     result = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=own.device)
-    in_memory = sorted(range(own.dim()), key=lambda dim: -own.stride(dim))
+    in_memory = memory_order(own)
     ordered = result.permute(in_memory)
     pairs = [own.permute(in_memory), ordered, *([factors.permute(in_memory)] if factors is not None else [])]
     if not ordered.is_contiguous():  # There are holes between its elements.

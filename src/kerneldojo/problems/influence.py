@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 import torch
 
-from kerneldojo.problems.pieces import pieces
+from kerneldojo.problems.pieces import memory_order, num_bytes, pieces
 
 SECTOR_BYTES = 32
 SAMPLES = 24
@@ -47,7 +47,7 @@ def needed_bytes(call: Call, inputs: list[torch.Tensor], seed: int) -> list[int]
         before = _own_memory(call([x.clone() for x in inputs]))
         if not _equal(before, call([x.clone() for x in inputs])):
             return [0] * len(inputs)  # not repeatable: no evidence of anything
-    is_large = sum(x.numel() * x.element_size() for x in inputs) >= LARGE_BYTES
+    is_large = num_bytes(inputs) >= LARGE_BYTES
     gradients = [None] * len(inputs) if is_large else _gradients(call, inputs)
     generator = torch.Generator("cpu").manual_seed(seed)
     return [
@@ -124,7 +124,7 @@ def _call_changed(
     copies = [changed if number == place else x.clone() for number, x in enumerate(inputs)]
     positions = sectors.to(own.device)[:, None] * per_sector + torch.arange(per_sector, device=own.device)
     positions = positions[positions < own.numel()]
-    by_memory = changed.permute(_order(own))
+    by_memory = changed.permute(memory_order(own))
     if by_memory.is_contiguous():
         by_memory, places = by_memory.view(-1), (positions,)
     else:  # There are holes between its elements.
@@ -154,13 +154,9 @@ def _largest(piece: torch.Tensor) -> float:
     return float(piece.float().nan_to_num(0.0, 0.0, 0.0).abs().max()) if piece.numel() else 0.0
 
 
-def _order(x: torch.Tensor) -> list[int]:
-    return sorted(range(x.dim()), key=lambda dim: -x.stride(dim))
-
-
 def _in_memory_order(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Flatten `x` in the order in which the elements of `like` lie in memory."""
-    return x.permute(_order(like)).reshape(-1)
+    return x.permute(memory_order(like)).reshape(-1)
 
 
 def _sectors(live: torch.Tensor, per_sector: int) -> torch.Tensor:
@@ -171,7 +167,7 @@ def _sectors(live: torch.Tensor, per_sector: int) -> torch.Tensor:
 def _own_memory(outputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """What no later call can write into. Each call has inputs and state of its own, so that this is for caches of a
     module's; large outputs are taken as they are."""
-    is_large = sum(y.numel() * y.element_size() for y in outputs) >= LARGE_BYTES
+    is_large = num_bytes(outputs) >= LARGE_BYTES
     return [y.detach() if is_large else y.detach().clone() for y in outputs]
 
 

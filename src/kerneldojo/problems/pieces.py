@@ -5,7 +5,7 @@ An output may fill a good part of a GPU; a copy of it in float64 would not fit b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 
@@ -23,3 +23,13 @@ def pieces(*tensors: torch.Tensor, size: int = PIECE) -> Iterator[list[torch.Ten
 def sum_of_squares(tensor: torch.Tensor) -> float:
     """In float64."""
     return sum(float(piece.double().square().sum()) for (piece,) in pieces(tensor))
+
+
+def num_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """What their elements take, all together."""
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def memory_order(tensor: torch.Tensor) -> list[int]:
+    """Its dimensions as they lie in memory, that with the largest steps first: what `permute` makes contiguous."""
+    return sorted(range(tensor.dim()), key=lambda dim: -tensor.stride(dim))
