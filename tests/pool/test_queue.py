@@ -118,7 +118,7 @@ def slot(device: PooledDevice = HERE, num_lanes: int = 2) -> Slot:
 
 def suspect(number: int, device: str = "cpu") -> Task:
     one = task(number, "s", device)
-    one.is_suspect = True
+    one.is_suspect = one.is_alone = True
     return one
 
 

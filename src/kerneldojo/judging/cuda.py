@@ -272,10 +272,11 @@ class _Verdict:
                 except Ruling as ruling:  # What was seen while it was timed comes first.
                     broken.append(ruling)
 
-        bench.measure_alone(self.guest, findings, measure)
+        of_candidate = [one.hosted.session for one in (match.contestant, twin.contestant)]
+        bench.measure_alone(self.guest, findings, measure, of_candidate)
         if doubt := timing.doubt(bench, series, findings):
             findings.notes.append(f"timed twice: in the first series {doubt}")
-            bench.measure_alone(self.guest, findings, measure)
+            bench.measure_alone(self.guest, findings, measure, of_candidate)
         self._make_room()
         with findings.stage("timing"):
             timing.finish(bench, series, match, findings)

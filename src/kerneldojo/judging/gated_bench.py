@@ -11,15 +11,16 @@ import contextlib
 import json
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Any
 
 from kerneldojo.devices.cuda.driver import CudaError
 from kerneldojo.devices.cuda.precompiled import Precompiled
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.cores import Cores
-from kerneldojo.judging.ends import HostedEnd, Infrastructure
+from kerneldojo.judging.ends import HostedEnd
 from kerneldojo.judging.gate import Canary, Gate, Guest
+from kerneldojo.judging.idleness import measure_idle
 from kerneldojo.judging.processes import ForkServer, Session
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.reference import Reference
@@ -32,10 +33,6 @@ from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Problem, content_hash
 
 REFERENCE_SECONDS = 600.0
-NUM_WINDOWS = 3
-"""How often timing is tried when canaries say that something else used the device."""
-SETTLE_SECONDS = 1.0
-"""How long a window waits for what others had launched before they were frozen."""
 
 
 class GatedSession(Session):
@@ -243,29 +240,17 @@ class Bench(ABC):
         wanted = request(protocol, self.device, self.device_nodes())
         return GatedSession(self.server, arena, wanted, guest, line)
 
-    def measure_alone(self, guest: Guest, findings: Findings, action: Callable[[], None]) -> None:
-        """Run `action` with the device to itself; again if a canary before or after says that it had not.
-
-        Raises:
-            Infrastructure: the device was not idle in any of the windows.
-        """
+    def measure_alone(
+        self, guest: Guest, findings: Findings, action: Callable[[], None], of_candidate: Sequence[Session] = ()
+    ) -> None:
+        """Run `action` with the device to itself: see `idleness.measure_idle`."""
         for session in guest.sessions:  # All have cores reserved, or one side is timed on other cores than the other.
             session.wait_started()
         if self.gate.capacity == 1 or self._canary is None:
             with guest.window():
                 action()  # Nobody else of ours is there, and the trials see strangers by themselves.
             return
-        for _ in range(NUM_WINDOWS):
-            with contextlib.ExitStack() as stack:
-                with findings.stage("gate"):
-                    stack.enter_context(guest.window())
-                    is_clean = self._canary.becomes_clean(SETTLE_SECONDS)
-                if not is_clean:
-                    continue
-                action()
-                if self._canary.is_clean():
-                    return
-        raise Infrastructure(f"{self.device} was not idle in {NUM_WINDOWS} windows")
+        measure_idle(self._canary, guest, findings, action, of_candidate)
 
     def close(self) -> None:
         """End the fork server and all that hangs on it."""

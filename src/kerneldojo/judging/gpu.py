@@ -90,7 +90,7 @@ class CudaBench(Bench):
             if self._stopwatch is None:
                 stopwatch = Stopwatch(self.index)
                 if self.shares.capacity > 1:
-                    canary = Canary(stopwatch.flush)
+                    canary = Canary(stopwatch.flush, lambda: self.clock.read().sm_mhz)
                     canary.learn(WARM_SECONDS)
                     self._canary = canary
                 self._stopwatch = stopwatch

@@ -9,7 +9,7 @@ The rules of faults, in order:
 3. A machine that is lost counts against the machine the first time that a suspect was alone on it; the second time,
    on another machine, against the candidate.
 4. `infrastructure_error`, and faults of a device beside the job, are tried again a bounded number of times, ever more
-   patiently; then the verdict is `infrastructure_error`, which nobody scores.
+   patiently and at last alone; then the verdict is `infrastructure_error`, which nobody scores.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class Dispatcher:
                 slot.num_done += 1
                 self._settle(task, convicted(task.job, loss, slot.device.name))
             else:
-                task.is_suspect = True
+                task.is_suspect = task.is_alone = True
                 self._schedule.add(task)
             self._changed.notify_all()
 
@@ -229,6 +229,8 @@ class Dispatcher:
             self._settle(task, evaluation)
             return
         task.num_retries += 1
+        if task.num_retries == self.config.num_retries:
+            task.is_alone = True  # What it may have caused itself is then seen to be its own: masking must not pay.
         self._schedule.rest(task)
         self._changed.notify_all()
 

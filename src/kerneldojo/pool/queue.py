@@ -37,9 +37,11 @@ class Task:
     num_retries: int = 0
     """Tries that a fault of ours has cost."""
     is_suspect: bool = False
-    """It was present when a worker was lost, so it is judged alone from now on."""
+    """It was present when a worker was lost: if that happens again while it is judged alone, that is its verdict."""
+    is_alone: bool = False
+    """It is judged with nobody beside it from now on: a suspect, or one that has its last try."""
     reserved_for: Any = None
-    """The slot that is kept free for a suspect."""
+    """The slot that is kept free for one that is judged alone."""
     num_nodes_lost_alone: int = 0
     """Machines that were lost while it ran alone on them."""
 

@@ -20,14 +20,14 @@ class Schedule:
     def __init__(self, config: PoolConfig) -> None:
         self._config = config
         self._waiting = WaitingTasks(config.affinity_window, config.most_overtaken)
-        self._suspects: list[Task] = []
+        self._loners: list[Task] = []
         self._resting: list[tuple[float, int, Task]] = []
 
     def add(self, task: Task) -> None:
-        """Put a task where it belongs: a suspect is to be judged alone, the others wait in order of arrival."""
-        if task.is_suspect:
+        """Put a task where it belongs: some are to be judged alone, the others wait in order of arrival."""
+        if task.is_alone:
             task.reserved_for = None
-            self._suspects.append(task)
+            self._loners.append(task)
         else:
             self._waiting.add(task)
 
@@ -43,12 +43,12 @@ class Schedule:
 
     def idle(self) -> list[Task]:
         """All tasks that are in no worker."""
-        return [*self._waiting, *self._suspects, *(task for _, _, task in self._resting)]
+        return [*self._waiting, *self._loners, *(task for _, _, task in self._resting)]
 
     def discard(self, task: Task) -> None:
         """Take an idle task out of wherever it is."""
-        if task in self._suspects:
-            self._suspects.remove(task)
+        if task in self._loners:
+            self._loners.remove(task)
         elif any(resting is task for _, _, resting in self._resting):
             self._resting = [entry for entry in self._resting if entry[2] is not task]
             heapq.heapify(self._resting)
@@ -58,30 +58,30 @@ class Schedule:
     def take(self, slot: Slot, slots: Sequence[Slot]) -> Task | None:
         """The task that `slot`, one of `slots`, does next; None if there is none for it now.
 
-        A suspect gets a slot to itself: the first that asks is kept for it, takes nothing new, and once the slot is
-        empty the suspect has it alone.
+        One that is to be judged alone gets a slot to itself: the first that asks is kept for it, takes nothing new,
+        and is its own once it is empty.
         """
         while self._resting and self._resting[0][0] <= time.monotonic():
             self.add(heapq.heappop(self._resting)[2])
-        if any(task.is_suspect for task in slot.running):
+        if any(task.is_alone for task in slot.running):
             return None
-        suspect = self._suspect_for(slot, slots)
-        if suspect is not None:
+        loner = self._alone_for(slot, slots)
+        if loner is not None:
             if slot.running:
                 return None
-            self._suspects.remove(suspect)
-            return suspect
+            self._loners.remove(loner)
+            return loner
 
         def is_warm(problem_hash: str) -> bool:
             return any(problem_hash in other.warm for other in slots)
 
         return self._waiting.choose(slot.device, slot.warm.__contains__, is_warm)
 
-    def _suspect_for(self, slot: Slot, slots: Sequence[Slot]) -> Task | None:
-        mine = [task for task in self._suspects if task.reserved_for is slot]
+    def _alone_for(self, slot: Slot, slots: Sequence[Slot]) -> Task | None:
+        mine = [task for task in self._loners if task.reserved_for is slot]
         if mine:
             return mine[0]
-        for task in self._suspects:
+        for task in self._loners:
             holder = task.reserved_for
             is_held = holder is not None and holder in slots and not holder.reason
             if not is_held and slot.device.is_among(task.devices):

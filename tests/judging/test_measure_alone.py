@@ -1,0 +1,154 @@
+"""Who keeps a device from becoming idle: somebody else, the candidate itself, or nobody (its clock fell)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+
+from kerneldojo.judging import idleness
+from kerneldojo.judging.ends import Infrastructure
+from kerneldojo.judging.gate import NUM_CANARIES, Canary, Guest
+from kerneldojo.judging.gated_bench import Bench
+from kerneldojo.judging.host import COMPILE_ARENA_BYTES
+from kerneldojo.judging.idleness import NUM_WINDOWS
+from kerneldojo.judging.processes import ForkServer, Session, host_arena
+from kerneldojo.judging.protocol import Protocol
+from kerneldojo.judging.ruling import Ruling
+from kerneldojo.judging.shares import Shares
+from kerneldojo.judging.surroundings import request
+from kerneldojo.judging.verdict import Findings
+from kerneldojo.schema import Candidate, Problem, Status
+
+GIB = 1 << 30
+
+
+class CoreBench(Bench):
+    """A bench whose device is said to be busy by a function; its processes are real."""
+
+    def __init__(self, is_busy: Callable[[], bool]) -> None:
+        super().__init__(ForkServer("compile"), Shares.of(2, 64 * GIB), "cpu")
+        self._canary = Canary(lambda: 20.0 if is_busy() else 10.0)
+        self._canary.baseline = 10.0
+
+    def new_arena(self, inputs: Any, shares: Shares, *, silent: bool) -> Any:
+        raise AssertionError("nothing is mapped here")
+
+    def device_nodes(self) -> list[str]:
+        return []
+
+
+@pytest.fixture
+def benches(monkeypatch: pytest.MonkeyPatch) -> Generator[Callable[[Callable[[], bool]], CoreBench]]:
+    monkeypatch.setattr(idleness, "SETTLE_SECONDS", 0.05)
+    made: list[CoreBench] = []
+
+    def make(is_busy: Callable[[], bool]) -> CoreBench:
+        made.append(CoreBench(is_busy))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.close()
+
+
+def findings() -> Findings:
+    return Findings(Problem(name="x", source="x = 1"), Candidate(source="y = 2", language="triton"), Protocol(), "cpu")
+
+
+def with_session(bench: CoreBench) -> Session:
+    return Session(bench.server, host_arena(COMPILE_ARENA_BYTES), request(Protocol(), "h100"))
+
+
+def accompanied(bench: CoreBench, guest: Guest) -> None:
+    """Somebody else is judged beside it for a moment."""
+
+    def come() -> None:
+        with bench.gate.admit():
+            pass
+
+    thread = threading.Thread(target=come)
+    thread.start()
+    thread.join()
+    assert guest.had_company
+
+
+def test_who_keeps_the_device_busy_answers_for_it(benches: Any) -> None:
+    bench: CoreBench = benches(lambda: session.ended is None)
+    with with_session(bench) as session, bench.gate.admit() as guest, pytest.raises(Ruling) as caught:
+        bench.measure_alone(guest, findings(), lambda: None, [session])
+    assert caught.value.status is Status.RUNTIME_ERROR
+    assert "never idle" in caught.value.message
+
+
+def test_what_another_leaves_running_is_not_laid_at_its_door(benches: Any) -> None:
+    bench: CoreBench = benches(lambda: session.ended is None)
+    with with_session(bench) as session, bench.gate.admit() as guest:
+        accompanied(bench, guest)
+        with pytest.raises(Infrastructure, match="was not idle in 3 windows"):
+            bench.measure_alone(guest, findings(), lambda: None, [session])
+        assert session.ended is None, "the innocent is not ended"
+
+
+def test_who_makes_it_busy_in_every_window_answers_for_it_beside_others_too(benches: Any) -> None:
+    num_windows, songs_until_idle = 0, 0
+
+    def is_busy() -> bool:
+        """What it launched at the end of a window runs out before the next one, but for that of the last window."""
+        nonlocal songs_until_idle
+        songs_until_idle -= num_windows < NUM_WINDOWS
+        return session.ended is None and songs_until_idle > 0
+
+    def act() -> None:
+        nonlocal num_windows, songs_until_idle
+        num_windows += 1
+        songs_until_idle = NUM_CANARIES + 2
+
+    bench: CoreBench = benches(is_busy)
+    with with_session(bench) as session, bench.gate.admit() as guest:
+        accompanied(bench, guest)
+        with pytest.raises(Ruling, match="never idle"):
+            bench.measure_alone(guest, findings(), act, [session])
+    assert num_windows == NUM_WINDOWS
+
+
+@pytest.mark.parametrize("is_stranger_there", [False, True])
+def test_who_leaves_work_behind_each_time_answers_for_it_unless_others_come_and_go(
+    benches: Any, is_stranger_there: bool
+) -> None:
+    num_songs_busy = 0
+
+    def is_busy() -> bool:
+        nonlocal num_songs_busy
+        num_songs_busy -= 1
+        if is_stranger_there and num_songs_busy < -2 * NUM_CANARIES:
+            num_songs_busy = NUM_CANARIES + 1
+        return num_songs_busy > 0
+
+    def act() -> None:
+        nonlocal num_songs_busy
+        num_songs_busy = NUM_CANARIES + 1
+
+    bench: CoreBench = benches(is_busy)
+    with with_session(bench) as session, bench.gate.admit() as guest:
+        with pytest.raises((Infrastructure, Ruling)) as caught:
+            bench.measure_alone(guest, findings(), act, [session])
+        assert isinstance(caught.value, Infrastructure) == is_stranger_there
+        assert session.ended is None, "it need not be ended to know"
+
+
+def test_a_stranger_is_nobodys_fault(benches: Any) -> None:
+    bench: CoreBench = benches(lambda: True)
+    with with_session(bench) as session, bench.gate.admit() as guest, pytest.raises(Infrastructure):
+        bench.measure_alone(guest, findings(), lambda: None, [session])
+
+
+def test_a_clock_that_fell_is_given_time_to_rise_and_a_stranger_is_not() -> None:
+    clock = iter([1980.0, 600.0, 1980.0])
+    songs = iter([10.0] * 15 + [16.0] * 6 + [10.0] * 3 + [16.0] * 3)
+    canary = Canary(lambda: next(songs), lambda: next(clock))
+    canary.learn()
+    assert canary.was_clean(60.0), "slow, at a low clock, and right once that is back"
+    assert not canary.was_clean(60.0), "slow at the usual clock: somebody was there"
