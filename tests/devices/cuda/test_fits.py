@@ -325,14 +325,22 @@ def test_a_reference_that_is_known_well_enough_plays_less_often_and_by_chance() 
 
 
 def test_work_before_the_clock_shows() -> None:
-    def primed(prime: float, done: float) -> list[Window]:
-        return [Window(n, done * n + 240, done_us=done * n, prime_us=prime) for n in (1, 8, 1, 12, 1)]
+    def primed(prime: float, done: float, *, is_warmed: bool = True) -> list[Window]:
+        return [
+            Window(n, done * n + 240, done_us=done * n, prime_us=prime, is_warmed=is_warmed) for n in (1, 8, 1, 12, 1)
+        ]
 
     trusted = primed(240.0, 82.0)
     assert abs(charges.early_us(primed(205.0, 70.0), trusted)) < charges.EARLY_US
     assert abs(charges.early_us(primed(1100.0, 900.0), trusted)) < charges.EARLY_US, "a slow call, made honestly"
     assert charges.early_us(primed(1100.0, 20.0), trusted) > charges.EARLY_US
     assert charges.early_us([], trusted) == 0.0
+
+    slow = primed(160.0, 9000.0, is_warmed=False)
+    assert charges.early_us(primed(170.0, 5000.0, is_warmed=False), slow) == 10.0, (
+        "no call before the clock to take off"
+    )
+    assert charges.early_us(primed(2000.0, 20_000.0, is_warmed=False), slow) > charges.EARLY_US, "nor to hide it"
 
 
 def test_coverage_is_cut_to_what_vanishes_in_silence() -> None:

@@ -123,7 +123,8 @@ def early_us(measured: Sequence[Window], trusted: Sequence[Window]) -> float:
     """How much longer a side took than the reference runner for what comes before the clock, beyond a call of its own.
 
     The inputs are all there by then. Whoever computes ahead in that time takes longer than the others for it, in most
-    windows, or its quicker windows count. 0 where there is nothing to compare.
+    windows, or its quicker windows count. A call of its own is taken off only from windows that had one before the
+    clock: long calls are not warmed up. 0 where there is nothing to compare.
     """
 
     def beyond(windows: Sequence[Window]) -> float | None:
@@ -131,6 +132,8 @@ def early_us(measured: Sequence[Window], trusted: Sequence[Window]) -> float:
         ones = [
             window.wall_us if window.done_us is None else window.done_us for window in windows if window.length == 1
         ]
+        if not any(window.is_warmed for window in windows):
+            return float(np.median(primes)) if primes else None
         return float(np.median(primes)) - float(np.median(ones)) if primes and ones else None
 
     mine, theirs = beyond(measured), beyond(trusted)

@@ -71,6 +71,8 @@ class Window:
     """How long bringing its context in took, just before: longer than usual where the host is slow."""
     turn: int | None = None
     """The round it was in; None if that is not known."""
+    is_warmed: bool = False
+    """Whether a call that nobody times went with bringing the context in."""
 
 
 @dataclass(frozen=True)

@@ -276,8 +276,17 @@ class _Round:
             low, high = (share * median(primes) for share in USUAL_PRIME)
             alone = result.prepare_us < SLOW_FLUSH * median(self._flushes)
             is_undisturbed = alone and low <= result.prime_us <= high
-            window = Window(result.length, result.wall_us, is_undisturbed, result.done_us, result.prime_us, self.count)
-            series.windows.append(window)
+            series.windows.append(
+                Window(
+                    result.length,
+                    result.wall_us,
+                    is_undisturbed,
+                    result.done_us,
+                    result.prime_us,
+                    self.count,
+                    self.is_warmed,
+                )
+            )
 
     def is_over(self, effort: Effort, seconds: float) -> bool:
         """Whether every decisive side's slope is known well enough, or the time is up; asked every few rounds.
