@@ -24,6 +24,7 @@ def check_cause(match: Match, timeout: float) -> None:
     seed = secret_seed()
     expected = match.reference.expect("cause", inputs, match.conduct.variants, seed)
     node = match.contestant.hosted.give(inputs)
+    del inputs  # There may be no room for them beside two answers.
     try:
         answer = match.contestant.call("cause", node, seed, silenced=True, timeout=timeout)
     except Ruling:

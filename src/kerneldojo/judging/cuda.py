@@ -283,6 +283,7 @@ class _Verdict:
         if broken:
             raise broken[0]
         profile.fill(rows, findings)
+        self._make_room()
         with findings.stage("cause"):
             if not has_own or (findings.kernels and not any(kernel.own for kernel in findings.kernels)):
                 raise no_own_kernel("the calls that were looked at")
