@@ -114,6 +114,14 @@ def test_a_closed_pool_has_finished_what_it_took_leaves_nothing_and_its_verdicts
     assert open_files() == files
 
 
+def test_settings_for_gpus_do_no_harm_where_there_is_none() -> None:
+    pool = LocalPool([MODEL], 1, PoolConfig(num_verdicts_per_gpu=8))
+    try:
+        assert [state.name for state in pool.devices()] == [MODEL]
+    finally:
+        pool.close(drain=False)
+
+
 def test_only_lasting_verdicts_are_remembered(tmp_path: Path) -> None:
     cache = VerdictCache(2, tmp_path)
     for number, status in enumerate(Status):

@@ -51,7 +51,8 @@ class LocalPool(Dispatcher):
         on_host = [device for device in chosen.values() if device.kind != "cuda"]
         num_verdicts = num_slots or num_cores()
         gpus = [device for device in chosen.values() if device.kind == "cuda"]
-        shares = cores_of_gpus(len(gpus), list(os.sched_getaffinity(0))) if config.num_verdicts_per_gpu > 1 else []
+        are_shared = bool(gpus) and config.num_verdicts_per_gpu > 1
+        shares = cores_of_gpus(len(gpus), list(os.sched_getaffinity(0))) if are_shared else []
         for device in chosen.values():
             if device.kind == "cuda":
                 cores = shares[gpus.index(device)] if shares else ()
