@@ -505,6 +505,9 @@ class AlwaysClean:
     def becomes_clean(self, _: float) -> bool:
         return True
 
+    def was_clean(self, _: float) -> bool:
+        return True
+
 
 @pytest.mark.parametrize(("error", "is_again"), [("torch.OutOfMemoryError", True), ("MemoryError", False)])
 def test_who_runs_out_of_device_memory_in_company_is_judged_again_alone(

@@ -23,7 +23,7 @@ from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.stock import Endings, Ready, References
 from kerneldojo.judging.surroundings import request
-from kerneldojo.judging.target_build import Compilations, TargetBuild
+from kerneldojo.judging.target_build import Compilations, Compiled, TargetBuild, unfound
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.languages import Language
 from kerneldojo.schema import Candidate, Problem, Status, content_hash
@@ -122,14 +122,20 @@ def judge_on_host(bench: HostBench, auditor: Auditor, device: Device, language: 
         match = Match(reference, contestant, conduct, overlap=True)
         build = TargetBuild(bench, bench.compilations, findings.candidate, protocol, device)
         stack.callback(build.close)
-        _play(match, build, device, findings)
+        compiled = _play(match, build, device, findings)
         with findings.stage("cause"):
             if not match.seen.ran_own_kernel:
                 raise no_own_kernel("any call")
             check_cause(match, protocol.cause_timeout)
+        if unseen := unfound(compiled):
+            raise Ruling(
+                Status.COMPILE_ERROR,
+                f"the kernel {unseen[0]} is made by a call: without a GPU it is not compiled, and an interpreter takes "
+                "any function for a kernel; define it where the source is imported, or in the constructor",
+            )
 
 
-def _play(match: Match, build: TargetBuild, device: Device, findings: Findings) -> None:
+def _play(match: Match, build: TargetBuild, device: Device, findings: Findings) -> Compiled:
     protocol = findings.protocol
     repeats = set(random.SystemRandom().sample(range(protocol.num_rounds), protocol.num_repeats))
     wrong: Ruling | None = None
@@ -148,10 +154,12 @@ def _play(match: Match, build: TargetBuild, device: Device, findings: Findings) 
         if match.contestant.failed_specializations and not build.is_posted:
             build.post(match.contestant.failed_specializations, protocol.load_timeout)
     with findings.stage("compile"):
-        compiled = build.collect()  # A kernel that does not compile comes before one that is wrong, as on a GPU.
+        # A kernel that does not compile comes before one that is wrong, as on a GPU.
+        compiled = build.collect(match.birth, training=match.conduct.training)
     findings.max_error = match.seen.max_error
     findings.precision_class = match.seen.precision_class
     if wrong is not None:
         raise wrong
     findings.outputs_matched = True
     pricing.fill(findings, match.seen, compiled, device)
+    return compiled

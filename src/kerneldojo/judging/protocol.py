@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-VERSION = "9"
+VERSION = "10"
 """Raised whenever a change could move a verdict or a figure."""
 
 

@@ -17,6 +17,7 @@ from kerneldojo.devices.specs import gpu
 from kerneldojo.judging import protocol as settings
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.ends import HostedEnd
+from kerneldojo.judging.rounds import Birth
 from kerneldojo.judging.ruling import Ruling, of_candidate
 from kerneldojo.judging.stock import Endings
 from kerneldojo.schema import Candidate, Status, content_hash
@@ -103,33 +104,72 @@ class TargetBuild:
             return
         contestant = self._begin()
         contestant.collect_load(timeout)
-        capability = list(gpu(self._device.model).compute_capability)
-        contestant.hosted.session.post(
-            "platform", what="compile", specializations=specializations, capability=capability
-        )
+        self._order(contestant)
         self.is_posted = True  # Only now: a source that cannot be imported leaves no answer to wait for.
 
-    def collect(self) -> Compiled:
-        """Wait for the compiler; raises `Ruling` with what it complained about."""
+    def _order(self, contestant: Contestant) -> None:
+        contestant.hosted.session.post(
+            "platform",
+            what="compile",
+            specializations=json.loads(self._signatures),
+            capability=list(gpu(self._device.model).compute_capability),
+        )
+
+    def collect(self, birth: Birth | None = None, *, training: bool = True) -> Compiled:
+        """Wait for the compiler; raises `Ruling` with what it complained about.
+
+        Args:
+            birth: what an instance is made from if kernels are missing: a constructor may be what defines them.
+            training: mode of that instance.
+        """
         if not self.is_posted:
             return []
         self.is_posted = False
         if self._known is not None:
             return self._known
-        assert self._contestant is not None
-        try:
-            answer = self._contestant.hosted.session.collect(self._contestant.hosted.remaining)
-        except HostedEnd as end:
-            raise of_candidate(end, f"compiling for {self._device.model}") from None
-        compiled = [item for item in answer.get("compiled") or [] if isinstance(item, dict)]
+        compiled = self._answer()
+        if birth is not None and unfound(compiled) and self._construct(birth, training=training):
+            compiled = self._answer()
         for item in compiled:
             if item.get("error"):
                 raise Ruling(Status.COMPILE_ERROR, f"compiling for {self._device.model}: {str(item['error'])[:800]}")
         self._compilations.put(self._key, self._signatures, compiled)
         return compiled
 
+    def _answer(self) -> Compiled:
+        assert self._contestant is not None
+        try:
+            answer = self._contestant.hosted.session.collect(self._contestant.hosted.remaining)
+        except HostedEnd as end:
+            raise of_candidate(end, f"compiling for {self._device.model}") from None
+        return [item for item in answer.get("compiled") or [] if isinstance(item, dict)]
+
+    def _construct(self, birth: Birth, *, training: bool) -> bool:
+        """Make an instance where kernels are compiled, and compile again; False where that cannot be done."""
+        assert self._contestant is not None
+        try:
+            self._contestant.ask(
+                "construct",
+                "constructor",
+                instance="compile",
+                entry_point=self._candidate.entry_point,
+                seed=birth.seed,
+                training=training,
+                alone=True,
+                arguments=self._contestant.hosted.give(birth.init_values),
+            )
+            self._order(self._contestant)
+        except (Ruling, HostedEnd):
+            return False
+        return True
+
     def close(self) -> None:
         """End the compiling contestant, if there is one."""
         if self._contestant is not None:
             self._bench.endings.add(self._contestant.hosted.session)
             self._contestant = None
+
+
+def unfound(compiled: Compiled) -> list[str]:
+    """Names of kernels that were launched and are nowhere where they could be compiled: a call makes them."""
+    return [str(item.get("kernel"))[:200] for item in compiled if item.get("is_found") is False]
