@@ -80,6 +80,7 @@ def test_the_help_of_every_command_says_all_that_its_options_say() -> None:
         ("judge", REFERENCE, HONEST, "--language", "fortran"),
         ("judge", REFERENCE, HONEST, "--timeout", "-1"),
         ("judge", REFERENCE, HONEST, "--timeout", "nan"),
+        ("judge", REFERENCE, HONEST, "--timeout", "1e300"),
         ("judge", "no_such_file.py", HONEST, "--json"),
         ("judge", REFERENCE, "no_such_file.py", "--json"),
         ("judge", REFERENCE, EXAMPLES, "--json"),
@@ -91,6 +92,7 @@ def test_the_help_of_every_command_says_all_that_its_options_say() -> None:
         ("train", "sft", RECIPE, "--set", "device=tpu"),
         ("train", "sft", RECIPE, "--set", "device=cuda:99"),
         ("train", "sft", RECIPE, "--set", "model.path=/no/such/folder"),
+        ("train", "rl", RECIPE, "--set", "model.path=openai:m@http://localhost:9/v1"),
     ],
     ids=lambda arguments: " ".join(str(getattr(argument, "name", argument)) for argument in arguments),
 )

@@ -42,10 +42,13 @@ def test_the_kernel_that_is_written_is_the_one_that_was_proven(tmp_path: Path) -
 
 
 def test_nothing_is_written_where_nothing_is_faster(tmp_path: Path) -> None:
-    done = optimize(model_in(tmp_path), "teacher:broken")
+    done = optimize(model_in(tmp_path), "teacher:broken", "--strategy", "parallel")
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].startswith("dojo: nothing was written: of 2 answers none passed")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["chain.py"]
+    told = json.loads(optimize(model_in(tmp_path), "teacher:broken", "--strategy", "parallel", "--json").stdout)
+    assert told["speedup"] is None and told["message"].startswith("nothing was written: of 2 answers none passed")
+    assert told["spent"]["calls"] == 2
 
 
 def test_bad_usage_is_one_line(tmp_path: Path) -> None:
@@ -53,6 +56,8 @@ def test_bad_usage_is_one_line(tmp_path: Path) -> None:
     for arguments, words in (
         ((str(path), "--policy", "oracle:9"), "unknown policy"),
         ((str(path), "--strategy", "mcts"), "unknown strategy"),
+        ((str(path), "--policy", "openai:m@http://localhost:9/v1", "--policy-option", "wit=1"), "policy setting wit"),
+        ((str(path), "--policy-option", "quality"), "is not KEY=VALUE"),
         ((str(tmp_path / "absent.py"),), "cannot read"),
     ):
         done = dojo("optimize", *arguments, "--device", "model:h100")

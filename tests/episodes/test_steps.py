@@ -76,14 +76,31 @@ def test_an_answer_without_code_or_cut_is_not_judged_earns_nothing_and_stays(con
     assert after.turns[0].feedback in next_messages(after)[-1].content
 
 
-@pytest.mark.parametrize("status", [s for s in Status if not s.is_about_candidate])
-def test_a_fault_of_ours_ends_the_episode_without_a_reward(status):
+@pytest.mark.parametrize(
+    ("status", "finish"),
+    [
+        (Status.INFRASTRUCTURE_ERROR, "fault"),
+        (Status.INVALID_PROBLEM, "refused"),
+        (Status.UNSUPPORTED_ON_DEVICE, "refused"),
+    ],
+)
+def test_a_verdict_that_is_not_about_the_answer_ends_the_episode_without_a_reward(status, finish):
     after = with_turn(first_episode(PROBLEM, CONFIG), Answer(text=answer_with()), verdict(status, "disk"))
-    assert after.finish == "fault" and after.turns[0].reward is None
+    assert after.finish == finish and after.turns[0].reward is None
+
+
+def test_a_policy_that_fails_ends_the_episode_without_a_reward():
     failed = Answer(text="", finish="failed", error="connection refused")
     assert job_for(first_episode(PROBLEM, CONFIG), failed) is None
     after = with_turn(first_episode(PROBLEM, CONFIG), failed, None)
     assert after.finish == "fault" and after.turns[0].reward is None
+
+
+def test_degenerate_problems_are_judged_where_the_configuration_says_so():
+    answer = Answer(text=answer_with())
+    for allowed in (False, True):
+        episode = first_episode(PROBLEM, CONFIG.model_copy(update={"allow_degenerate": allowed}))
+        assert job_for(episode, answer).allow_degenerate is allowed
 
 
 def test_rewards_follow_the_configuration():

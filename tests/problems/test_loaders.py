@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kerneldojo.problems import ProblemError, check_source, load_suite, problem_from_file, problem_id
+from kerneldojo.problems import ProblemError, Refused, check_source, load_suite, problem_from_file, problem_id
 from kerneldojo.problems.source import at_size
 
 SOURCE = """
@@ -41,6 +41,30 @@ def test_kernelbench_folder_is_in_order_of_numbers(folder) -> None:
     assert [problem.name for problem in load_suite(f"kernelbench:{folder}:1/2_Second")] == ["2_Second"]
 
 
+def test_one_bad_file_does_not_cost_the_others(folder, caplog) -> None:
+    (folder / "level1" / "3_Broken.py").write_text("def broken(:")
+    (folder / "level1" / "4_Binary.py").write_bytes(b"\xff\xfe\x00")
+    refused: list[Refused] = []
+    problems = load_suite(f"kernelbench:{folder}:1", on_refused=refused.append)
+    assert [problem.name for problem in problems] == ["1_First", "2_Second", "10_Tenth"]
+    assert [(one.problem.name, one.problem.level) for one in refused] == [("3_Broken", 1), ("4_Binary", 1)]
+    assert refused[0].reason.startswith("level 1, 3_Broken.py: not Python")
+    assert refused[1].reason == "level 1, 4_Binary.py: not UTF-8 text"
+    assert load_suite(f"kernelbench:{folder}:1") == problems and caplog.text.count("left out") == 2
+    caplog.clear()
+    assert load_suite(f"kernelbench:{folder}:2") and load_suite(f"kernelbench:{folder}:1/2")
+    assert not caplog.text  # Nobody who does not ask for them is told.
+
+
+def test_only_bad_files_are_one_line(folder) -> None:
+    with pytest.raises(ProblemError, match=r"^level 2, 1_Other\.py: not Python[^\n]*$"):
+        (folder / "level2" / "1_Other.py").write_text("def broken(:")
+        load_suite(f"kernelbench:{folder}:2/1")
+    (folder / "level2" / "2_Empty.py").write_text("")
+    with pytest.raises(ProblemError, match=r"^none of 2 problems can be used; the first: level 2, 1_Other\.py[^\n]*$"):
+        load_suite(f"kernelbench:{folder}:2")
+
+
 def test_parquet(tmp_path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
@@ -49,6 +73,9 @@ def test_parquet(tmp_path) -> None:
     parquet.write_table(pyarrow.table(rows), tmp_path / "level_1.parquet")
     assert [problem.name for problem in load_suite(f"kernelbench:{tmp_path}")] == ["3_A", "7_B"]
     assert [problem.name for problem in load_suite(f"kernelbench:{tmp_path}/level_1.parquet:1/7")] == ["7_B"]
+    rows |= {"code": [SOURCE, "def broken(:"]}
+    parquet.write_table(pyarrow.table(rows), tmp_path / "level_1.parquet")
+    assert [problem.name for problem in load_suite(f"kernelbench:{tmp_path}")] == ["7_B"]
     (tmp_path / "bad.parquet").write_bytes(b"no parquet")
     with pytest.raises(ProblemError, match=r"bad\.parquet"):
         load_suite(f"kernelbench:{tmp_path}/bad.parquet")

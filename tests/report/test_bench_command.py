@@ -16,8 +16,20 @@ from rich.console import Console
 from kerneldojo.cli.arguments import BadUsage
 from kerneldojo.cli.bench_panel import bench_panel, comparison_panel
 from kerneldojo.cli.selecting import numbers, select
+from kerneldojo.problems import load_suite
 from kerneldojo.report import Metrics, MetricsConfig, compare, measure
 from kerneldojo.schema import Problem
+
+FIVE = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x * 0 + 5)
+def get_inputs():
+    return [torch.randn(16, 64)]
+def get_init_inputs():
+    return []
+"""
 
 
 def dojo(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -51,6 +63,79 @@ def test_a_benchmark_from_the_command_to_the_page(tmp_path: Path) -> None:
     paired = dojo("compare", out, out, "--json", "--out", tmp_path / "c.html")
     assert json.loads(paired.stdout)["wins"] == {"a": 0, "b": 0, "tie": 1}
     assert (tmp_path / "c.html").exists()
+
+
+@pytest.fixture
+def kernelbench(tmp_path: Path) -> Path:
+    """A folder of one good problem, one that accepts a constant, and one that is not Python."""
+    folder = tmp_path / "KB" / "level1"
+    folder.mkdir(parents=True)
+    (good,) = load_suite("katas:1/hard_tanh", "small")
+    (folder / "19_Tanh.py").write_text(good.source)
+    (folder / "20_Five.py").write_text(FIVE)
+    (folder / "21_Broken.py").write_text("def broken(:\n")
+    return folder.parent
+
+
+def bench(folder: Path, out: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    order = ["bench", "--suite", f"kernelbench:{folder}:1", "--policy", "teacher", "--samples", "1", "--turns", "2"]
+    return dojo(*order, "--device", "model:h100", "--protocol", "quick", "--out", out, *more)
+
+
+def test_what_is_no_problem_or_degenerate_is_left_out_said_and_not_tried_again(
+    kernelbench: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    first = bench(kernelbench, out)
+    assert first.returncode == 0, first.stderr
+    broken, degenerate = first.stderr.splitlines()
+    assert broken.startswith("dojo: 1 problem left out: level 1, 21_Broken.py: not Python")
+    assert degenerate.startswith("dojo: 1 answer to 1 problem left out, invalid problem: the problem is degenerate")
+    assert "Left out for invalid problem: 1 answer to 1 problem" in " ".join(first.stdout.replace("│", " ").split())
+    metrics = Metrics.model_validate_json((out / "metrics.json").read_text())
+    assert (metrics.counts.problems, metrics.counts.turns, metrics.counts.masked_turns) == (2, 3, 1)
+    assert [(one.first_problem, one.problems) for one in metrics.refusals] == [("kernelbench/1/20_Five", 1)]
+    correct = metrics.find("correct")
+    assert correct is not None and correct.count == 1  # The refused answer is no failure of the policy.
+    kept = (out / "episodes.jsonl").read_bytes()
+    again = bench(kernelbench, out)
+    assert (again.returncode, again.stderr) == (0, first.stderr)
+    assert (out / "episodes.jsonl").read_bytes() == kept
+    assert not (out / "faults.jsonl").read_bytes()
+
+
+def test_a_run_of_nothing_but_refusals_ends_with_1_and_judges_them_on_request(
+    kernelbench: Path, tmp_path: Path
+) -> None:
+    alone = bench(kernelbench, tmp_path / "refused", "--subset", "20")
+    assert alone.returncode == 1, alone.stderr
+    assert alone.stderr.count("\n") == 1 and "degenerate" in alone.stderr  # Nobody asked for the broken one.
+    judged = bench(kernelbench, tmp_path / "judged", "--ids", "20_Five", "--allow-degenerate")
+    assert (judged.returncode, judged.stderr) == (0, "")
+
+
+def test_a_language_that_the_device_lacks_is_no_fault_of_ours(kernelbench: Path, tmp_path: Path) -> None:
+    done = bench(kernelbench, tmp_path / "run", "--ids", "19_Tanh", "--language", "cuda")
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith("dojo: 1 answer to 1 problem left out, unsupported on device: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("asked", [("--ids", "21_Broken"), ("--subset", "21")])
+def test_asking_for_what_is_no_problem_says_why(kernelbench: Path, tmp_path: Path, asked: tuple[str, str]) -> None:
+    done = bench(kernelbench, tmp_path / "run", *asked)
+    assert done.returncode == 2
+    assert "level 1, 21_Broken.py: not Python" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_audit_refuses_what_is_no_problem_beside_the_others(kernelbench: Path) -> None:
+    done = dojo("problems", "audit", "--suite", f"kernelbench:{kernelbench}:1", "--device", "cpu")
+    assert done.returncode == 1, done.stderr
+    rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip().startswith("1/")}
+    assert "admitted" in rows["1/19_Tanh"] and "degenerate" in rows["1/20_Five"]
+    assert "invalid" in rows["1/21_Broken"] and "not Python" in rows["1/21_Broken"]
+    assert "3 problems: 1 admitted, 1 degenerate, 1 invalid" in done.stdout
 
 
 @pytest.mark.parametrize(

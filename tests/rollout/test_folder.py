@@ -17,6 +17,7 @@ from killed_run import CONFIG, NUM_SAMPLES, SEED, run
 from small_policies import PROBLEMS, Fixed, Parity
 
 from kerneldojo.rollout import Manifest, RolloutConfig, RunError, RunFolder, export, play
+from kerneldojo.schema import Evaluation, Job, Status
 
 HERE = Path(__file__).parent
 SOON = RolloutConfig(retry_delay=0.0)
@@ -42,7 +43,7 @@ def test_what_is_on_disk_is_what_was_played(tmp_path):
     assert all(turns[episode.id] == episode.turns for episode in episodes)
     manifest = RunFolder(tmp_path).manifest()
     assert manifest.policy == "fixed" and manifest.versions["python"] and manifest.problems
-    assert manifest.settings["play"] == CONFIG.model_dump(mode="json")
+    assert manifest.settings["play"] == CONFIG.model_dump(mode="json", exclude={"allow_degenerate"})
 
 
 def test_a_finished_run_is_not_played_again(tmp_path):
@@ -127,6 +128,28 @@ def test_an_episode_that_a_fault_ended_is_continued_by_the_next_run(tmp_path):
     mended = played(tmp_path)
     assert {item.finish for item in mended} == {"turns"} and len(mended) == len(set(item.id for item in mended)) == 12
     assert len(list(RunFolder(tmp_path).episodes())) == 12
+
+
+def test_what_cannot_be_judged_is_recorded_once_and_not_judged_again(tmp_path):
+    async def refuses(job: Job) -> Evaluation:
+        asked.append(job)
+        return Evaluation(status=Status.INVALID_PROBLEM, message="the problem is degenerate")
+
+    asked: list[Job] = []
+    first = played(tmp_path, judge=refuses)
+    assert {item.finish for item in first} == {"refused"} and len(first) == len(asked) == 12
+    kept = (tmp_path / "episodes.jsonl").read_bytes()
+    assert played(tmp_path, judge=refuses) == first and len(asked) == 12
+    assert (tmp_path / "episodes.jsonl").read_bytes() == kept
+    assert not (tmp_path / "faults.jsonl").read_bytes()
+
+
+def test_a_folder_from_before_a_setting_is_continued(tmp_path):
+    expected = played(tmp_path)
+    assert "allow_degenerate" not in RunFolder(tmp_path).manifest().settings["play"]
+    assert played(tmp_path) == expected
+    with pytest.raises(RunError, match="allow_degenerate"):
+        played(tmp_path, config=CONFIG.model_copy(update={"allow_degenerate": True}))
 
 
 @pytest.mark.parametrize("name", ["episodes.jsonl", "turns.jsonl"])

@@ -72,6 +72,20 @@ def test_a_request_says_how_to_sample_and_carries_ids_where_there_is_a_tokenizer
             assert list(turn.answer.prompt_ids) == render(episode, turn.index, tokenizer())
 
 
+def test_a_policy_with_a_tokenizer_of_its_own_is_asked_with_ids():
+    sys.path.insert(0, str(Path(__file__).parents[1] / "episodes"))
+    from chat_tokenizer import tokenizer
+
+    from kerneldojo.episodes import render
+
+    policy = Fixed()
+    policy.tokenizer = tokenizer()
+    episodes = played(policy, Parity(), problems=PROBLEMS[:1])
+    assert [list(turn.answer.prompt_ids) for turn in episodes[0].turns] == [
+        render(episodes[0], turn, tokenizer()) for turn in range(3)
+    ]
+
+
 def test_equal_answers_are_judged_once():
     judge = Parity()
     played(Same(), judge, num_samples=10)

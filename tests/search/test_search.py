@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 
 from kerneldojo.episodes import PlayConfig, Summaries
 from kerneldojo.policies import Request
-from kerneldojo.rollout import AsyncJudge
+from kerneldojo.policies.teacher import Teacher
+from kerneldojo.pool import open_pool
+from kerneldojo.problems.suite import load_suite
+from kerneldojo.rollout import AsyncJudge, from_executor
 from kerneldojo.schema import Answer, Evaluation, Exploit, Job, Problem, Status, Timing, Usage
 from kerneldojo.search import (
     BestFirst,
@@ -121,7 +124,7 @@ def test_no_bound_is_passed(strategy: Strategy, calls: int, verdicts: int, token
     policy = Climber()
     spent = run(strategy, budget, policy=policy, num_at_once=at_once).spent
     assert spent.calls <= calls and spent.verdicts <= verdicts
-    assert spent.tokens < tokens + 10 * at_once  # what was under way when the bound was crossed is used
+    assert spent.tokens < tokens + 10  # the answer that crosses the bound is used, and no other was under way
     assert policy.most <= at_once
 
 
@@ -176,6 +179,55 @@ def test_best_first_beats_the_others_where_refinement_pays(gain: float, fail: fl
 def test_best_first_stays_near_parallel_where_refinement_is_useless(gain: float, fail: float) -> None:
     """Refined answers are slower, or mostly broken: then first answers are all that counts."""
     assert _mean_best(BestFirst(), gain, fail) > 0.9 * _mean_best(Parallel(), gain, fail)
+
+
+class DeadEnds(Climber):
+    """Climbs, but half of its first answers, and now and then a later one, begin a chain that never improves."""
+
+    async def answer(self, request: Request) -> Answer:
+        draw = random.Random(request.seed)
+        past = [_speedup(turn.candidate.source) for turn in request.episode.turns if turn.candidate]
+        is_dead = bool(past) and "dead" in request.episode.turns[-1].answer.text
+        if is_dead or draw.random() < (0.2 if past else 0.5):
+            return _answer(f"speedup={past[-1] if past else 0.5:.6f} dead")
+        return _answer(f"speedup={(past[-1] if past else 0.5) + 0.3:.6f}")
+
+
+def test_best_first_beats_the_others_where_chains_end_in_dead_ends() -> None:
+    def mean_best(strategy: Strategy) -> float:
+        bests = [run(strategy, Budget(calls=24), seed, DeadEnds(), num_at_once=4).tree.best() for seed in range(30)]
+        return sum(best.speedup or 0.0 for best in bests if best) / len(bests)
+
+    others = (Parallel(), Serial(), Sequential(), *(ParallelSerial(num_chains=n, num_turns=24 // n) for n in (2, 4, 8)))
+    assert mean_best(BestFirst()) > max(mean_best(one) for one in others)
+
+
+def test_best_first_ends_no_lower_than_serial_on_the_teacher() -> None:
+    """The real policy and the real judge, with modelled times: few calls, so that a wasted one shows."""
+    problems = list(load_suite("graphs:validation", "small"))[:5]
+    config = PlayConfig(device="model:h100", protocol="quick")
+    executor = open_pool("local", ["model:h100"], num_slots=1)
+
+    async def total(strategy: Strategy, seed: int) -> float:
+        judge, policy = from_executor(executor), Teacher.of("mixture")
+        found = [
+            await search(problem, policy, judge, strategy, Budget(calls=6), config, seed=seed, num_at_once=4)
+            for problem in problems
+        ]
+        return sum(best.speedup or 0.0 for best in (one.tree.best() for one in found) if best)
+
+    try:
+        for seed in (0, 1, 2):
+            assert asyncio.run(total(BestFirst(), seed)) >= asyncio.run(total(Serial(), seed)) - 1e-6
+    finally:
+        executor.close(drain=False)
+
+
+@pytest.mark.parametrize(("tokens", "expected"), [(5, 1), (10, 1), (95, 10)])
+def test_answers_under_way_count_against_the_tokens(tokens: int, expected: int) -> None:
+    """Answers of 10 tokens: the last one may cross the bound, and no other is under way then."""
+    slow = Climber(latency=lambda _: 0.001)
+    assert run(Parallel(), Budget(calls=20, tokens=tokens), policy=slow, num_at_once=8).spent.calls == expected
 
 
 class Broken(Climber):
@@ -278,7 +330,7 @@ def test_the_curve_uses_one_rule_at_every_point() -> None:
 
 def test_names_of_strategies() -> None:
     assert parse_strategy("16x8") == ParallelSerial(num_chains=16, num_turns=8)
-    assert parse_strategy({"type": "best-first", "exploration": 0.1}) == BestFirst(exploration=0.1)
+    assert parse_strategy({"type": "best-first", "staleness": 0.1}) == BestFirst(staleness=0.1)
     with pytest.raises(ValueError, match="unknown strategy 'mcts'"):
         parse_strategy("mcts")
     with pytest.raises(ValueError, match="at least one bound"):

@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 from kerneldojo.schema import MAX_SOURCE_BYTES
+from kerneldojo.schema.job import MAX_TIMEOUT
 
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|model:[a-z0-9_-]+")
 
@@ -58,6 +59,17 @@ def seconds(value: float | None) -> float | None:
     """
     if value is not None and not 0 < value < float("inf"):
         raise typer.BadParameter(f"{value} is not a positive number of seconds")
+    return value
+
+
+def candidate_seconds(value: float | None) -> float | None:
+    """`value` if it is a time that a candidate can be given, or None.
+
+    Raises:
+        typer.BadParameter: if it is not.
+    """
+    if seconds(value) is not None and value is not None and value > MAX_TIMEOUT:
+        raise typer.BadParameter(f"{value} seconds are more than a day ({MAX_TIMEOUT:.0f})")
     return value
 
 

@@ -10,6 +10,7 @@ import typer
 
 from kerneldojo.cli.arguments import BadUsage, Device, mendable
 from kerneldojo.cli.judges import open_executor
+from kerneldojo.cli.policies import PolicyOptions, opened
 from kerneldojo.cli.report import show
 from kerneldojo.cli.searching import search_all
 from kerneldojo.cli.selecting import select
@@ -34,6 +35,7 @@ def bench_command(
         str, typer.Option(help="teacher[:QUALITY], openai:MODEL[@URL], hf:PATH, vllm:URL[#MODEL] or replay:FILE.")
     ],
     out: Annotated[Path, typer.Option("--out", help="Run folder; a run that was killed goes on.", metavar="RUN")],
+    policy_option: PolicyOptions = None,
     samples: Annotated[int, typer.Option(min=1, help="Attempts at each problem.")] = 8,
     turns: Annotated[int, typer.Option(min=1, help="Turns of an attempt.")] = 3,
     device: Device = "auto",
@@ -77,12 +79,16 @@ def bench_command(
     credited: Annotated[
         bool, typer.Option("--credited", help="A measured speedup whose interval contains 1 counts as 1.")
     ] = False,
+    allow_degenerate: Annotated[
+        bool, typer.Option("--allow-degenerate", help="Judge problems that fail their audit, and say so.")
+    ] = False,
 ) -> None:
     """Play a policy over a suite, write the run folder, its figures and its page, and print the table.
 
-    Exit code 3 if faults of ours ended episodes; starting the same command again goes on with them.
+    Exit code 3 if faults of ours ended episodes; starting the same command again goes on with them. Answers that
+    cannot be judged (a degenerate problem, a language that the device lacks) are left out and said; exit code 1 if
+    there are no others.
     """
-    from kerneldojo.policies import open_policy
     from kerneldojo.report import MetricsConfig, write_all
     from kerneldojo.rollout import RolloutConfig, RunError, RunFolder, play_run
     from kerneldojo.search import parse_strategy
@@ -102,13 +108,14 @@ def bench_command(
             protocol=protocol,
             baseline=baseline,
             precision=precision,
+            allow_degenerate=allow_degenerate,
         )
         executor = open_executor(url, token_file, [device], slots, cache)
         try:
             with mendable(ValueError, ConnectionError):
                 episodes = play_run(
                     problems,
-                    open_policy(policy),
+                    opened(policy, policy_option),
                     executor,
                     play,
                     RunFolder(out),
@@ -119,7 +126,15 @@ def bench_command(
                 )
             if strategy:
                 search_all(
-                    strategy, problems, policy, executor, play, out, calls=calls, seed=seed, temperature=temperature
+                    strategy,
+                    problems,
+                    lambda: opened(policy, policy_option),
+                    executor,
+                    play,
+                    out,
+                    calls=calls,
+                    seed=seed,
+                    temperature=temperature,
                 )
         finally:
             executor.close(drain=False)
@@ -127,11 +142,15 @@ def bench_command(
         with mendable(RunError):
             metrics = write_all(out, episodes, config)
         show(out, metrics, output)
+    for one in metrics.refusals:
+        answers = f"{counted(one.answers, 'answer')} to {counted(one.problems, 'problem')}"
+        say(f"{answers} left out, {one.status.replace('_', ' ')}: {one_line(one.first_reason)}")
     faults = [episode for episode in episodes if episode.finish in ("fault", "cancelled")]
     if faults:
         ended = f"{counted(len(faults), 'episode')} ended for want of an answer or a verdict"
         say(f"{ended}; start the same command again to go on{_reason(faults)}")
-    raise typer.Exit(3 if faults else 0)
+        raise typer.Exit(3)
+    raise typer.Exit(1 if metrics.refusals and metrics.counts.masked_turns == metrics.counts.turns else 0)
 
 
 def _reason(faults: Sequence[Episode]) -> str:
@@ -145,10 +164,21 @@ def _problems(
     suite: list[str], size: Literal["small", "full"], subset: str | None, ids: Sequence[str]
 ) -> list[Problem]:
     from kerneldojo.problems.source import ProblemError
-    from kerneldojo.problems.suite import load_suite
+    from kerneldojo.problems.suite import Refused, load_suite, none_usable
 
+    refused: list[Refused] = []
     with mendable(ProblemError):
-        return select(load_suite(suite, size), subset, ids)
+        problems = load_suite(suite, size, refused.append)
+    # What is refused is chosen with the others: whoever asks for it learns why, and nobody else is told of it.
+    bad = {id(one.problem): one for one in refused}
+    chosen = select([*problems, *(one.problem for one in refused)], subset, ids)
+    left_out = [bad[id(problem)] for problem in chosen if id(problem) in bad]
+    usable = [problem for problem in chosen if id(problem) not in bad]
+    if not usable:
+        raise BadUsage(none_usable(left_out))
+    if left_out:
+        say(f"{counted(len(left_out), 'problem')} left out: {one_line(left_out[0].reason)}")
+    return usable
 
 
 def _context(name: str) -> ContextConfig:

@@ -114,6 +114,10 @@ def _small_print(metrics: Metrics) -> Iterator[Text]:
     if metrics.counts.masked_turns:
         turns = counted(metrics.counts.masked_turns, "turn")
         yield Text(f"Masked and in no figure, for no verdict could be had on the answer: {turns}.", "dim")
+    for one in metrics.refusals:
+        answers = f"{counted(one.answers, 'answer')} to {counted(one.problems, 'problem')}"
+        why = f"{one_line(one.first_problem, limit=80)}: {one_line(one.first_reason)}"
+        yield Text(f"Left out for {one.status.replace('_', ' ')}: {answers}; the first, {why}", "yellow")
     if "modeled" in metrics.timing_sources:
         yield Text("Times are modelled by a roofline, not measured; they are for development only.", "cyan")
     if not metrics.timing_sources:

@@ -9,6 +9,7 @@ import typer
 
 from kerneldojo.cli.arguments import Device, mendable
 from kerneldojo.cli.judges import open_executor
+from kerneldojo.cli.policies import PolicyOptions, opened
 from kerneldojo.cli.streams import say
 from kerneldojo.cli.text import counted
 from kerneldojo.devices import problem_size
@@ -22,6 +23,7 @@ def collect_command(
         list[str], typer.Option("--suite", help="Problems, for example katas:1 or graphs:train; may be repeated.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Run folder; a run that was killed goes on.")],
+    policy_option: PolicyOptions = None,
     device: Device = "auto",
     samples: Annotated[int, typer.Option(min=1, help="Episodes a problem.")] = 1,
     turns: Annotated[int, typer.Option(min=1, help="Turns an episode.")] = 1,
@@ -47,7 +49,6 @@ def collect_command(
     Nothing is filtered here: `dojo train sft` chooses by verdict, so that one collection serves several mixtures.
     """
     from kerneldojo.episodes import PlayConfig
-    from kerneldojo.policies import open_policy
     from kerneldojo.problems import load_suite
     from kerneldojo.rollout import RolloutConfig, RunFolder, play_run
     from kerneldojo.schema import Status
@@ -61,7 +62,7 @@ def collect_command(
         try:
             episodes = play_run(
                 problems,
-                open_policy(policy),
+                opened(policy, policy_option),
                 executor,
                 play,
                 RunFolder(output),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kerneldojo.cli.arguments import AsJson, BadUsage, device_name, mendable, seconds
+from kerneldojo.cli.arguments import AsJson, BadUsage, candidate_seconds, device_name, mendable
 from kerneldojo.cli.judges import open_executor
 from kerneldojo.cli.streams import console_for, own_standard_output, print_json, say
 from kerneldojo.cli.text import one_line
@@ -66,7 +66,7 @@ def evaluate_command(
     ] = "tf32",
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", help="Seconds that a candidate has.", callback=seconds, metavar="SECONDS"),
+        typer.Option("--timeout", help="Seconds that a candidate has.", callback=candidate_seconds, metavar="SECONDS"),
     ] = None,
     allow_degenerate: Annotated[
         bool, typer.Option("--allow-degenerate", help="Judge problems that fail their audit, and say so.")

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from kerneldojo.cli.arguments import AsJson, BadUsage, Device, read_source, require_judge, seconds
+from kerneldojo.cli.arguments import AsJson, BadUsage, Device, candidate_seconds, read_source, require_judge
 from kerneldojo.cli.streams import console_for, own_standard_output, print_json
 from kerneldojo.cli.text import one_line
 from kerneldojo.schema import Candidate, Evaluation, Problem, Status
@@ -38,7 +38,7 @@ def judge_command(
     ] = "tf32",
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", help="Seconds that the candidate has.", callback=seconds, metavar="SECONDS"),
+        typer.Option("--timeout", help="Seconds for the candidate.", callback=candidate_seconds, metavar="SECONDS"),
     ] = None,
     allow_degenerate: Annotated[
         bool, typer.Option("--allow-degenerate", help="Judge a problem that fails its audit, and say so.")

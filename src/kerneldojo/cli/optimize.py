@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from pydantic import BaseModel
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kerneldojo.cli.arguments import AsJson, BadUsage, Device, read_source, seconds
 from kerneldojo.cli.judges import open_executor
+from kerneldojo.cli.policies import PolicyOptions, opened
 from kerneldojo.cli.streams import console_for, own_standard_output, print_json, say
 from kerneldojo.cli.text import harmless, one_line, ratio
 from kerneldojo.schema import Problem
@@ -34,6 +36,7 @@ def optimize_command(
     policy: Annotated[
         str, typer.Option(help="Who writes: teacher, openai:MODEL[@URL], hf:PATH, vllm:URL or replay:FILE.")
     ] = "teacher:tuned",
+    policy_option: PolicyOptions = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Where the kernel goes; its proof is written beside it.", metavar="FILE.py"),
@@ -72,7 +75,8 @@ def optimize_command(
         raise BadUsage(f"cannot write {target}: a file in a folder that can be written is needed")
     limits = {"calls": calls, "verdicts": verdicts, "tokens": tokens, "seconds": max_seconds}
     rules = {"device": device, "language": language, "baseline": baseline, "protocol": protocol}
-    plan = _plan(Problem(name=model.stem, source=read_source(model)), policy, strategy, limits, rules)
+    problem = Problem(name=model.stem, source=read_source(model))
+    plan = _plan(problem, lambda: opened(policy, policy_option), strategy, limits, rules)
     with own_standard_output() as output:
         with closing_judge(url, token_file, device) as judge:
             found, winner = asyncio.run(_search(plan, judge, temperature, at_once, seed))
@@ -80,6 +84,8 @@ def optimize_command(
             say(one_line(found.fault))
         proof = _proof(found, winner)
         if proof is None:
+            if as_json:
+                print_json(_nothing(found, winner), output)
             say(_why_nothing(found, winner))
             raise typer.Exit(3 if found.fault else 1)
         beside = _write(proof, target)
@@ -100,16 +106,17 @@ class Plan:
     config: PlayConfig
 
 
-def _plan(problem: Problem, policy: str, strategy: str, limits: dict[str, Any], rules: dict[str, Any]) -> Plan:
+def _plan(
+    problem: Problem, policy: Callable[[], Policy], strategy: str, limits: dict[str, Any], rules: dict[str, Any]
+) -> Plan:
     from kerneldojo.episodes import PlayConfig
-    from kerneldojo.policies.registry import open_policy
     from kerneldojo.problems import check_source
     from kerneldojo.search import Budget, parse_strategy
 
     try:
         check_source(problem.source)
         chosen, budget, config = parse_strategy(strategy), Budget(**limits), PlayConfig(**rules)
-        return Plan(problem, open_policy(policy), chosen, budget, config)
+        return Plan(problem, policy(), chosen, budget, config)
     except ValueError as error:
         raise BadUsage(one_line(str(error))) from error
 
@@ -194,6 +201,23 @@ def _proof(found: Found, winner: Winner) -> Proof | None:
         return None
     timed = winner.second is not None and winner.second.speedup is not None
     return proof_of(found, winner) if winner.speedup > 1 or not timed else None
+
+
+def _nothing(found: Found, winner: Winner) -> BaseModel:
+    """What `--json` prints where no kernel was written: a proof's fields as far as they apply, and why."""
+    from kerneldojo.search.proof import Nothing
+
+    return Nothing(
+        problem=found.tree.root.episode.problem,
+        speedup=winner.speedup,
+        message=_why_nothing(found, winner),
+        num_finalists=len(winner.finalists),
+        strategy=found.strategy,
+        policy=found.tree.root.episode.policy,
+        seed=found.tree.root.episode.seed,
+        budget=found.budget,
+        spent=found.spent,
+    )
 
 
 def _why_nothing(found: Found, winner: Winner) -> str:

@@ -22,6 +22,7 @@ from kerneldojo.schema import Problem
 
 if TYPE_CHECKING:
     from kerneldojo.judging.audit_file import AuditFile, Finding, Limits
+    from kerneldojo.problems import Refused
 
 commands = typer.Typer(help="List, show and audit problems.", no_args_is_help=False)
 
@@ -137,14 +138,17 @@ def audit_command(
     not admitted.
     """
     from kerneldojo.devices import DeviceError, parse
-    from kerneldojo.judging.audit_file import AuditFile, Limits
+    from kerneldojo.judging.audit_file import AuditFile, Finding, Limits
     from kerneldojo.problems import ProblemError, load_suite, problem_from_file
 
+    no_problems: list[Refused] = []
     with mendable(ProblemError):
         problems = [
             problem
             for one in what or [suite]
-            for problem in ([problem_from_file(one)] if Path(one).suffix == ".py" else load_suite(one, size))
+            for problem in (
+                [problem_from_file(one)] if Path(one).suffix == ".py" else load_suite(one, size, no_problems.append)
+            )
         ]
     require_judge()
     try:
@@ -154,11 +158,12 @@ def audit_command(
         raise BadUsage(str(error)) from error
     with own_standard_output() as output:
         found = _audited(problems, device, Limits(seconds=max_seconds, memory_gb=memory_gb), file, at_once)
-        console_for(output).print(audit_table(found, only_refused=refused))
+        invalid = [(one.problem, Finding(verdict="invalid", reason=one.reason)) for one in no_problems]
+        console_for(output).print(audit_table([*found, *invalid], only_refused=refused))
     if len(found) < len(problems):
         say(f"stopped: {len(problems) - len(found)} problems have not been audited")
         raise typer.Exit(130)
-    raise typer.Exit(0 if all(finding.verdict == "admitted" for _, finding in found) else 1)
+    raise typer.Exit(0 if all(finding.verdict == "admitted" for _, finding in [*found, *invalid]) else 1)
 
 
 def _audited(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kerneldojo.episodes import PlayConfig
+    from kerneldojo.policies import Policy
     from kerneldojo.pool import Executor
     from kerneldojo.schema import Problem
     from kerneldojo.search import Found
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 def search_all(
     names: Sequence[str],
     problems: Sequence[Problem],
-    policy: str,
+    policy: Callable[[], Policy],
     executor: Executor,
     play: PlayConfig,
     out: Path,
@@ -38,13 +39,12 @@ def search_all(
     Raises:
         BadUsage: a strategy, the policy or the file cannot be used as asked for.
     """
-    from kerneldojo.policies import open_policy
     from kerneldojo.rollout import from_executor
     from kerneldojo.search import Budget, many, parse_strategy
     from kerneldojo.search.record import SEARCHES
 
     async def search_missing() -> None:
-        asked = open_policy(policy)
+        asked = policy()
         judge, budget = from_executor(executor), Budget(calls=calls)
         try:
             await many.search_all(

@@ -33,14 +33,13 @@ def select(problems: Sequence[Problem], subset: str | None, ids: Sequence[str]) 
     Raises:
         BadUsage: a number or an id that no problem has.
     """
-    numbered = {_number(problem, place): problem for place, problem in enumerate(problems, 1)}
+    numbered = [(_number(problem, place), problem) for place, problem in enumerate(problems, 1)]
     chosen = list(problems)
     if subset is not None:
         wanted = numbers(subset)
-        present = {number for number in numbered if number[1] in wanted}
-        if not present:
+        chosen = [problem for number, problem in numbered if number in wanted]
+        if not chosen:
             raise BadUsage(f"--subset {subset!r}: no such problem in the suite")
-        chosen = [numbered[number] for number in numbered if number in present]
     if ids:
         by_id = {one: [problem for problem in chosen if _is_called(problem, one)] for one in ids}
         missing = [one for one, found in by_id.items() if not found]
@@ -51,11 +50,8 @@ def select(problems: Sequence[Problem], subset: str | None, ids: Sequence[str]) 
     return chosen
 
 
-def _number(problem: Problem, place: int) -> tuple[int | None, int]:
-    """Level and number: numbers of KernelBench start again in each level."""
-    if problem.suite == "kernelbench":
-        return problem.level, int(problem.name.partition("_")[0])
-    return None, place
+def _number(problem: Problem, place: int) -> int:
+    return int(problem.name.partition("_")[0]) if problem.suite == "kernelbench" else place
 
 
 def _is_called(problem: Problem, name: str) -> bool:

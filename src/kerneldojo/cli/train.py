@@ -69,6 +69,11 @@ def _require_model(path: str | None) -> None:
     Raises:
         BadUsage: it is not.
     """
+    if path is not None and path.partition(":")[0] in ("openai", "vllm", "teacher", "replay", "hf"):
+        raise BadUsage(
+            f"model.path: RL changes weights, so it takes a folder or a model of a hub, not {path}: an endpoint gives "
+            "none (use it to collect and to benchmark)"
+        )
     # ORGANISATION/NAME may be a model of a hub; anything else that looks like a folder has to be one.
     is_folder = path is not None and (path.startswith(("/", ".", "~")) or path.count("/") > 1)
     if path is not None and is_folder and not Path(path).is_dir():

@@ -93,6 +93,8 @@ class PlayConfig(Frozen):
     """The class of arithmetic that float32 problems allow."""
     judge_timeout: float | None = Field(default=None, gt=0)
     """Seconds for everything that a candidate does; None for the protocol's own."""
+    allow_degenerate: bool = False
+    """Judge problems that their audit refuses; the verdict says so."""
 
     @field_validator("gpu")
     @classmethod

@@ -7,8 +7,10 @@
         evaluation = judge(job) if job else None
         episode = with_turn(episode, answer, evaluation)
 
-An episode has a fixed number of turns. Only two things end it sooner: the token budget (`budget`; turns that were not
-played are absent, not zero) and a fault of ours (`fault`; that turn has no reward at all).
+An episode has a fixed number of turns. Three things end it sooner: the token budget (`budget`; turns that were not
+played are absent, not zero), an answer that cannot be judged, since the problem is invalid or the device is not made
+for it (`refused`), and a fault of ours (`fault`). The turn of a refusal or a fault has no reward at all; but a refusal
+would come out the same again, so that a run does not try it again.
 """
 
 from __future__ import annotations
@@ -111,6 +113,7 @@ def job_for(episode: Episode, answer: Answer) -> Job | None:
         baseline=config.baseline,
         precision=config.precision,
         timeout=config.judge_timeout,
+        allow_degenerate=config.allow_degenerate,
     )
 
 
@@ -126,8 +129,8 @@ def with_turn(
         tokenizer: counts the budget of the next prompt exactly.
 
     Returns:
-        A new episode: `finish` is `fault` after a failed policy or a masked verdict, `turns` after the last turn,
-        `budget` where the next prompt does not fit.
+        A new episode: `finish` is `fault` after a failed policy or judge, `refused` after a verdict that says that
+        nothing can be judged, `turns` after the last turn, `budget` where the next prompt does not fit.
 
     Raises:
         ValueError: the episode has ended, or there is a verdict without a job or a job without a verdict.
@@ -152,7 +155,7 @@ def with_turn(
     after = episode.model_copy(update={"turns": (*episode.turns, turn)})
     finish = ""
     if turn.reward is None:
-        finish = "fault"
+        finish = "refused" if evaluation is not None and evaluation.status.is_refusal else "fault"
     elif len(after.turns) >= config.num_turns:
         finish = "turns"
     elif not _fits(after, config, tokenizer):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from kerneldojo.schema.job import MAX_TIMEOUT
+
 VERSION = "10"
 """Raised whenever a change could move a verdict or a figure."""
 
@@ -56,8 +58,14 @@ def protocol(name: str, **changes: Any) -> Protocol:
     """The protocol called `name`, with changes.
 
     Raises:
-        ValueError: unknown name, in one line.
+        ValueError: unknown name, or a setting that cannot be, in one line.
     """
     if name not in PROTOCOLS:
         raise ValueError(f"unknown protocol {name!r}: choose one of {', '.join(PROTOCOLS)}")
+    for setting, choices in (("baseline", ("eager", "compile")), ("precision", ("ieee", "tf32"))):
+        if changes.get(setting) not in (None, *choices):
+            raise ValueError(f"unknown {setting} {changes[setting]!r}: choose one of {', '.join(choices)}")
+    timeout = changes.get("timeout")
+    if timeout is not None and not 0 < timeout <= MAX_TIMEOUT:
+        raise ValueError(f"timeout must be above 0 and at most {MAX_TIMEOUT:.0f} seconds, not {timeout}")
     return replace(PROTOCOLS[name], **{key: value for key, value in changes.items() if value is not None})

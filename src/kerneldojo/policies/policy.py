@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from kerneldojo.schema import Answer, Episode, Frozen, Message
 
@@ -22,6 +22,14 @@ class Request(Frozen):
     top_p: float = 1.0
     seed: int = 0
     """Seed of this answer alone: equal requests with equal seeds give equal answers where the policy allows it."""
+
+
+def tokenizer_of(policy: Policy) -> Any:
+    """The tokenizer by which prompts become ids for a policy that samples from exactly these; None if it has none.
+
+    Whoever plays episodes renders them with it, in a benchmark as in training: token in, token out.
+    """
+    return getattr(policy, "tokenizer", None)
 
 
 class Policy(Protocol):

@@ -16,6 +16,7 @@ import os
 import random
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -38,6 +39,9 @@ class VllmConfig(Frozen):
     """`processed` where the server was started with `--logprobs-mode processed_logprobs`."""
     api_key_env: str = "VLLM_API_KEY"
     """Name of the environment variable that holds the server's key, where it wants one."""
+    tokenizer: str | None = None
+    """Folder or hub name of the model's tokenizer: prompts are then rendered as ids here, as in training, and answers
+    are carried on as they were sampled. Without it the server makes each prompt's ids from the chat's text."""
 
 
 class VllmPolicy:
@@ -160,6 +164,18 @@ class VllmPolicy:
             version=version,
             usage=Usage(prompt_tokens=len(prompt), answer_tokens=len(ids or ())),
         )
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """See `policies.policy.tokenizer_of`; None unless the settings name one."""
+        if self.config.tokenizer is None:
+            return None
+        from transformers import AutoTokenizer
+
+        try:
+            return AutoTokenizer.from_pretrained(self.config.tokenizer)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"tokenizer {self.config.tokenizer}: {str(error).splitlines()[0]}") from error
 
     async def _rendered(self, client: openai.AsyncOpenAI, request: Request) -> tuple[int, ...]:
         """The prompt's ids by the server's own chat template, for a run without a tokenizer."""

@@ -5,6 +5,6 @@ Light names (`load_suite`, `problem_from_file`, ...) import no torch. The audit 
 """
 
 from kerneldojo.problems.source import ProblemError, Size, check_source
-from kerneldojo.problems.suite import load_suite, problem_from_file, problem_id
+from kerneldojo.problems.suite import Refused, load_suite, problem_from_file, problem_id
 
-__all__ = ["ProblemError", "Size", "check_source", "load_suite", "problem_from_file", "problem_id"]
+__all__ = ["ProblemError", "Refused", "Size", "check_source", "load_suite", "problem_from_file", "problem_id"]

@@ -14,17 +14,22 @@ A specification names a suite, and optionally a level and a problem:
     graphs:SET/NAME                     one of them
     graphs:train:COUNT[:SEED]           so many graphs to train on, drawn by a seed (0)
 
-Nothing that is loaded is executed; each source is only checked for its shape.
+Nothing that is loaded is executed; each source is only checked for its shape. A collection of hundreds of files, which
+others write, is not lost for one that is no problem: that one is `Refused`, with its reason, and the others are used.
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kerneldojo.problems.source import ProblemError, Size, at_size, check_source
 from kerneldojo.schema import Problem
+
+log = logging.getLogger(__name__)
 
 KATAS = Path(__file__).parent / "katas"
 LEVELS = (1, 2, 3, 4)
@@ -32,36 +37,62 @@ _SELECTION = re.compile(r"^(?P<rest>.*?)(?::(?P<level>\d+)(?:/(?P<name>[\w.\-]+)
 _GRAPHS = re.compile(r"^graphs:(?P<set>\w+)(?::(?P<count>\d+)(?::(?P<seed>\d+))?)?(?:/(?P<name>\w+))?$")
 
 
-def load_suite(spec: str | Iterable[str], size: Size = "full") -> list[Problem]:
+@dataclass(frozen=True)
+class Refused:
+    """What stands in a suite and is no problem."""
+
+    problem: Problem
+    """Where it stands, and its text as far as it can be read; not to be judged."""
+    reason: str
+    """Why, in one line that names it."""
+
+
+def _log_refused(refused: Refused) -> None:
+    log.warning("left out: %s", refused.reason)
+
+
+def load_suite(
+    spec: str | Iterable[str], size: Size = "full", on_refused: Callable[[Refused], None] = _log_refused
+) -> list[Problem]:
     """Load the problems that `spec` names, in order of level and name (of number, for KernelBench).
 
     Args:
         spec: one specification, or several, whose problems follow one another.
         size: which size of a kata or a graph; KernelBench has one only.
+        on_refused: called with each file of KernelBench that `spec` names and that is no problem; by default the log
+            is told.
 
     Raises:
-        ProblemError: an unknown suite, level or name, a missing folder, or a source that is no problem.
+        ProblemError: an unknown suite, level or name, a missing folder, or nothing in it that is a problem.
     """
     if not isinstance(spec, str):
-        return [problem for one in spec for problem in load_suite(one, size)]
+        return [problem for one in spec for problem in load_suite(one, size, on_refused)]
     if spec.strip().startswith("graphs:"):
         return load_graphs(spec.strip(), size)
     match = _SELECTION.match(spec.strip())
     assert match is not None  # the pattern matches any text
     rest, level, name = match["rest"], match["level"], match["name"]
     if rest == "katas":
-        problems = load_katas(size)
+        found: list[Problem | Refused] = [*load_katas(size)]
     elif rest.startswith("kernelbench:") and rest != "kernelbench:":
-        problems = load_kernelbench(Path(rest.removeprefix("kernelbench:")).expanduser())
+        found = load_kernelbench(Path(rest.removeprefix("kernelbench:")).expanduser())
     else:
         forms = "katas[:LEVEL[/NAME]], graphs:SET[/NAME] or kernelbench:FOLDER[:LEVEL[/NUMBER]]"
         raise ProblemError(f"unknown suite {spec!r}: use {forms}")
-    chosen = [problem for problem in problems if level is None or problem.level == int(level)]
-    if name is not None:
-        chosen = [problem for problem in chosen if _is_called(problem, name)]
-    if not chosen:
-        raise ProblemError(f"{spec}: no such problem")
-    return chosen
+    chosen = [one for one in found if _is_meant(one, None if level is None else int(level), name)]
+    refused = [one for one in chosen if isinstance(one, Refused)]
+    problems = [one for one in chosen if isinstance(one, Problem)]
+    if not problems:
+        raise ProblemError(none_usable(refused) if refused else f"{spec}: no such problem")
+    for one in refused:
+        on_refused(one)
+    return problems
+
+
+def none_usable(refused: Sequence[Refused]) -> str:
+    """One line for a choice of which every one is refused."""
+    first = refused[0].reason
+    return first if len(refused) == 1 else f"none of {len(refused)} problems can be used; the first: {first}"
 
 
 def problem_id(problem: Problem) -> str:
@@ -125,11 +156,11 @@ def load_graphs(spec: str, size: Size) -> list[Problem]:
     return problems
 
 
-def load_kernelbench(place: Path) -> list[Problem]:
+def load_kernelbench(place: Path) -> list[Problem | Refused]:
     """Load KernelBench from a folder of levels, from a folder of parquet files, or from one such file.
 
     Raises:
-        ProblemError: there is nothing of the kind at `place`, or a problem in it is malformed.
+        ProblemError: there is nothing of the kind at `place`, or a table in it is malformed.
     """
     if place.is_file():
         return _from_parquet(place)
@@ -150,13 +181,24 @@ def _numbered(folder: Path) -> list[Path]:
     return sorted(folder.glob("[0-9]*_*.py"), key=lambda path: (int(path.name.partition("_")[0]), path.name))
 
 
-def _from_file(path: Path, level: int) -> Problem:
-    source = _read(path)
-    check_source(source, f"level {level}, {path.name}")
-    return Problem(name=path.stem, source=source, suite="kernelbench", level=level)
+def _from_file(path: Path, level: int) -> Problem | Refused:
+    try:
+        source = _read(path)
+    except ProblemError as error:
+        unread = Problem(name=path.stem, source="", suite="kernelbench", level=level)
+        return Refused(unread, f"level {level}, {path.name}: {str(error).removeprefix(f'{path}: ')}")
+    return _checked(Problem(name=path.stem, source=source, suite="kernelbench", level=level), path.name)
 
 
-def _from_parquet(path: Path) -> list[Problem]:
+def _checked(problem: Problem, label: str) -> Problem | Refused:
+    try:
+        check_source(problem.source, f"level {problem.level}, {label}")
+    except ProblemError as error:
+        return Refused(problem, str(error))
+    return problem
+
+
+def _from_parquet(path: Path) -> list[Problem | Refused]:
     if path.suffix != ".parquet":
         raise ProblemError(f"{path}: not a parquet file")
     try:
@@ -168,15 +210,20 @@ def _from_parquet(path: Path) -> list[Problem]:
         rows: list[dict[str, object]] = parquet.read_table(path, columns=list(columns)).to_pylist()
     except (OSError, ValueError, KeyError) as error:
         raise ProblemError(f"{path}: {str(error).splitlines()[0]}") from None
-    problems: list[tuple[int, int, Problem]] = []
+    problems: list[tuple[int, int, Problem | Refused]] = []
     for row in rows:
         code, level, name, number = (row.get(column) for column in columns)
         if not (isinstance(code, str) and isinstance(level, int) and isinstance(name, str) and isinstance(number, int)):
             raise ProblemError(f"{path}: a row lacks code, level, name or problem_id")
         name = name if name.startswith(f"{number}_") else f"{number}_{name}"
-        check_source(code, f"level {level}, {name}")
-        problems.append((level, number, Problem(name=name, source=code, suite="kernelbench", level=level)))
+        problem = Problem(name=name, source=code, suite="kernelbench", level=level)
+        problems.append((level, number, _checked(problem, name)))
     return [problem for _, _, problem in sorted(problems, key=lambda entry: entry[:2])]
+
+
+def _is_meant(one: Problem | Refused, level: int | None, name: str | None) -> bool:
+    problem = one.problem if isinstance(one, Refused) else one
+    return level in (None, problem.level) and (name is None or _is_called(problem, name))
 
 
 def _is_called(problem: Problem, name: str) -> bool:

@@ -17,6 +17,7 @@ from kerneldojo.report.budgets import BudgetCurve, budget_curves, search_curves
 from kerneldojo.report.figures import Figure
 from kerneldojo.report.measuring import Measure, Taker, measures
 from kerneldojo.report.outcomes import BEST, LAST, Against, Attempts, Selection, Verdicts, attempts_of
+from kerneldojo.report.refusals import Refusal, refusals
 from kerneldojo.schema import Episode, Frozen
 from kerneldojo.search.record import SearchRecord
 
@@ -46,7 +47,7 @@ class Counts(Frozen):
     masked_turns: int
     """Of these, turns left out of every figure: our faults, problems or devices that cannot judge."""
     cut_episodes: int
-    """Episodes that ended by a fault of ours or by their token budget, before their turns were played."""
+    """Episodes that ended by a refusal, a fault of ours or their token budget, before their turns were played."""
     samples: int
     """Attempts at the problem that has most."""
     turns_each: int
@@ -88,6 +89,8 @@ class Metrics(Frozen):
     """Figures against the number of calls, by strategy."""
     timing_sources: tuple[str, ...]
     """`measured`, `modeled` or both (which must not be compared)."""
+    refusals: tuple[Refusal, ...] = ()
+    """Answers that cannot be judged here, now or later, by kind; they are masked."""
 
     def find(
         self,
@@ -146,6 +149,7 @@ def measure(
             *search_curves(searches, config.seed, config.num_draws),
         ),
         timing_sources=tuple(sorted(_sources(episodes))),
+        refusals=refusals(episodes),
     )
 
 
@@ -199,7 +203,7 @@ def _counts(episodes: Sequence[Episode], attempts: Attempts) -> Counts:
         episodes=len(episodes),
         turns=len(cells),
         masked_turns=sum(not cell.scored for cell in cells),
-        cut_episodes=sum(episode.finish in ("fault", "budget", "cancelled") for episode in episodes),
+        cut_episodes=sum(episode.finish in ("refused", "fault", "budget", "cancelled") for episode in episodes),
         samples=attempts.num_samples,
         turns_each=attempts.num_turns,
     )

@@ -1,7 +1,7 @@
 """A run folder: everything that a run produced, on disk as soon as it exists.
 
     manifest.json      what was asked for: settings, seed, policy, problems; versions
-    episodes.jsonl     finished episodes, one `schema.Episode` a line
+    episodes.jsonl     finished episodes, one `schema.Episode` a line; refused ones are finished too
     turns.jsonl        turns of episodes, written when each was played: {"id": ..., "turn": ...}
     faults.jsonl       episodes that a fault of ours ended; a later run of the same folder goes on before the fault
     lock               held by the process that writes

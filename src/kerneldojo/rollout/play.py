@@ -7,6 +7,8 @@
 What an episode samples depends on the run's seed, its id and the turn, not on what else is played or in which order. A
 run can be killed and started again: it goes on where the folder ends. Equal answers are judged once a run. Faults of
 ours are tried again a few times, then end the episode without a reward; it is continued by the next run of the folder.
+A verdict that would come out the same again (the problem is invalid, the device is not made for the answer) ends the
+episode without a reward too, for good.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from kerneldojo.episodes import (
     with_turn,
 )
 from kerneldojo.policies import Policy, Request
+from kerneldojo.policies.policy import tokenizer_of
 from kerneldojo.rollout.folder import Manifest, RunFolder, RunWriter
 from kerneldojo.rollout.garbage import undisturbed
 from kerneldojo.rollout.judges import AsyncJudge
@@ -83,7 +86,7 @@ async def play(
         folder: where everything is recorded; None keeps it in memory alone.
         settings: what else decides the outcome; a folder refuses to go on under others.
         rollout: how answers are drawn, and how many at once.
-        tokenizer: renders prompts as ids and counts budgets exactly.
+        tokenizer: renders prompts as ids and counts budgets exactly; None for the policy's own, if it has one.
         show_progress: a progress bar on standard error; None for wherever that is a terminal.
 
     Returns:
@@ -93,6 +96,7 @@ async def play(
         RunError: the folder is in use, was begun with other settings, is damaged, or cannot be written.
         ValueError: two problems share a name, or the judge can never serve a job.
     """
+    tokenizer = tokenizer if tokenizer is not None else tokenizer_of(policy)
     chosen = list(problems)
     hashes = {episode_name(problem): problem.hash for problem in chosen}
     if len(hashes) < len(chosen):
@@ -106,7 +110,10 @@ async def play(
         return await play_episodes(
             episodes, policy, judge, rollout=rollout, tokenizer=tokenizer, show_progress=show_progress
         )
-    asked: dict[str, object] = {"play": config.model_dump(mode="json"), "num_samples": num_samples}
+    rules = config.model_dump(mode="json")
+    if not config.allow_degenerate:
+        del rules["allow_degenerate"]  # Folders that are older than the setting are continued.
+    asked: dict[str, object] = {"play": rules, "num_samples": num_samples}
     asked["sampling"] = rollout.model_dump(include={"temperature", "top_p"})
     manifest = Manifest(settings={**asked, **(settings or {})}, seed=seed, policy=policy.name, problems=hashes)
     with folder.open(manifest) as run:
@@ -145,6 +152,7 @@ async def play_episodes(
     Returns:
         The episodes that were played, in the order given.
     """
+    tokenizer = tokenizer if tokenizer is not None else tokenizer_of(policy)
     waiting = [episode if run is None else run.resumed(episode) for episode in episodes]
     waiting = [episode for episode in waiting if run is None or episode.id not in run.finished]
     with display_for(len(episodes), len(episodes) - len(waiting), show_progress) as display:

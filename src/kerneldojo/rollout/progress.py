@@ -33,14 +33,15 @@ class Display:
         )
         self._task = self._bar.add_task("", total=total, completed=done)
         self._started = time.monotonic()
-        self.num_turns = self.num_correct = self.num_exploits = self.num_faults = 0
+        self.num_turns = self.num_correct = self.num_exploits = self.num_faults = self.num_refused = 0
         self.best_speedup = 0.0
 
     def played(self, episode: Episode) -> None:
         """A turn was played: the last of `episode`."""
         turn = episode.turns[-1]
         self.num_turns += 1
-        self.num_faults += turn.reward is None
+        self.num_faults += episode.finish == "fault"
+        self.num_refused += episode.finish == "refused"
         if turn.evaluation is not None:
             self.num_correct += turn.is_correct
             self.num_exploits += turn.evaluation.status is Status.EXPLOIT
@@ -60,6 +61,8 @@ class Display:
             parts.append(Text(f"best {self.best_speedup:.2f}x", "cyan"))
         if self.num_exploits:
             parts.append(Text(f"{self.num_exploits} exploits", "magenta"))
+        if self.num_refused:
+            parts.append(Text(f"{self.num_refused} not to be judged", "yellow"))
         if self.num_faults:
             parts.append(Text(f"{self.num_faults} faults of ours", "yellow"))
         return Text(" · ").join(parts)

@@ -76,7 +76,7 @@ class Turn(Frozen):
     feedback: str = ""
     """What the policy reads next."""
     reward: float | None = None
-    """What the turn earned; None where it is masked (a fault of ours), never a made-up zero."""
+    """What the turn earned; None where it is masked (a fault of ours, or not to be judged), never a made-up zero."""
     plan_reward: float | None = None
     """Reward of the plan's tokens, under a scheme that tells them apart."""
     code_reward: float | None = None
@@ -106,8 +106,9 @@ class Episode(Frozen):
     settings: dict[str, Any] = Field(default_factory=dict)
     """How prompts were rendered (`episodes.PlayConfig`, dumped): with it they can be rendered again."""
     turns: tuple[Turn, ...] = ()
-    finish: Literal["", "turns", "budget", "fault", "cancelled"] = ""
-    """Why it ended: all turns played, token budget used up, a fault of ours; empty while it goes on."""
+    finish: Literal["", "turns", "budget", "refused", "fault", "cancelled"] = ""
+    """Why it ended: all turns played, token budget used up, an answer that cannot be judged (`Status.is_refusal`), a
+    fault of ours, which is tried again; empty while it goes on."""
 
     @model_validator(mode="after")
     def _turns_are_counted(self) -> Episode:

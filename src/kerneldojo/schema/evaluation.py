@@ -43,7 +43,12 @@ class Status(StrEnum):
     @property
     def is_about_candidate(self) -> bool:
         """Whether the verdict speaks of the candidate (and may be scored) rather than of the problem or of us."""
-        return self not in (Status.INVALID_PROBLEM, Status.INFRASTRUCTURE_ERROR, Status.UNSUPPORTED_ON_DEVICE)
+        return self is not Status.INFRASTRUCTURE_ERROR and not self.is_refusal
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether nothing can be judged here, now or later: not scored, and of no use to try again."""
+        return self in (Status.INVALID_PROBLEM, Status.UNSUPPORTED_ON_DEVICE)
 
 
 class Exploit(Frozen):

@@ -9,6 +9,9 @@ from pydantic import Field
 from kerneldojo.schema.base import Frozen, content_hash
 from kerneldojo.schema.problem import Candidate, Problem
 
+MAX_TIMEOUT = 86_400.0
+"""Most seconds that a candidate may be given: a day."""
+
 
 class Job(Frozen):
     """One candidate to be judged for one problem; what an `Executor` takes and the service stores."""
@@ -23,7 +26,7 @@ class Job(Frozen):
     """What the speedup is measured against."""
     precision: Literal["ieee", "tf32"] = "tf32"
     """The class of arithmetic that float32 problems allow."""
-    timeout: float | None = Field(default=None, gt=0)
+    timeout: float | None = Field(default=None, gt=0, le=MAX_TIMEOUT)
     """Seconds for everything that the candidate does; None for the protocol's own."""
     allow_degenerate: bool = False
     """Judge a problem that its audit refuses; the verdict says so."""

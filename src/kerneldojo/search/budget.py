@@ -7,6 +7,8 @@ they are the price of an honest figure and the same for all.
 
 from __future__ import annotations
 
+import math
+
 from pydantic import Field
 
 from kerneldojo.schema import Answer, Frozen
@@ -20,7 +22,8 @@ class Budget(Frozen):
     verdicts: int | None = Field(default=None, ge=1)
     """Jobs given to the judge."""
     tokens: int | None = Field(default=None, ge=1)
-    """Generated tokens. The answer that crosses the bound is still used; no further one is asked for."""
+    """Generated tokens. The answer that crosses the bound is still used; no further one is asked for. Answers under
+    way are counted as long as the longest so far, and as the policy's limit before the first has come."""
     seconds: float | None = Field(default=None, gt=0)
     """Wall time; what is under way when it passes is finished."""
 
@@ -49,13 +52,17 @@ class Spent(Frozen):
             dollars=self.dollars + answer.usage.dollars,
         )
 
-    def calls_left(self, budget: Budget, *, under_way: int, seconds: float) -> int:
-        """Calls that may still be started while `under_way` others have not come back; each may need a verdict."""
+    def calls_left(self, budget: Budget, *, under_way: int, seconds: float, answer_tokens: int = 1) -> int:
+        """Calls that may still be started while `under_way` others have not come back; each may need a verdict.
+
+        `answer_tokens` is the estimated length of an answer: those under way have used up that much each, so that only
+        the last one asked for can cross the bound.
+        """
         if budget.seconds is not None and seconds >= budget.seconds:
             return 0
-        if budget.tokens is not None and self.tokens >= budget.tokens:
-            return 0
         bounds = [1 << 30]
+        if budget.tokens is not None:
+            bounds.append(math.ceil((budget.tokens - self.tokens) / max(answer_tokens, 1)) - under_way)
         if budget.calls is not None:
             bounds.append(budget.calls - self.calls - under_way)
         if budget.verdicts is not None:

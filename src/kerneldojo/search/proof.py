@@ -45,6 +45,21 @@ class Proof(Frozen):
     """UTC, ISO 8601."""
 
 
+class Nothing(Frozen):
+    """What a search that wrote no kernel has to say for itself."""
+
+    problem: Problem
+    speedup: float | None
+    """The best figure that was reached twice, which is no gain; None if nothing passed twice."""
+    message: str
+    num_finalists: int
+    strategy: str
+    policy: str
+    seed: int
+    budget: Budget
+    spent: Spent
+
+
 def proof_of(found: Found, winner: Winner) -> Proof:
     """The proof of a search's winner.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from kerneldojo.episodes import PlayConfig, Tokenizer, first_episode, job_for, prompt, seed_of, with_turn
 from kerneldojo.policies import Policy, Request
+from kerneldojo.policies.policy import tokenizer_of
 from kerneldojo.rollout.judges import AsyncJudge
 from kerneldojo.schema import Answer, Episode, Problem, Status
 from kerneldojo.search.budget import Budget, Spent
@@ -59,7 +60,7 @@ async def search(
         seed: of everything that is drawn; equal searches ask for equal samples, however their answers interleave.
         temperature: of the policy's sampling.
         num_at_once: answers under way at most.
-        tokenizer: renders prompts as ids, for policies that take them.
+        tokenizer: renders prompts as ids, for policies that take them; None for the policy's own, if it has one.
         on_answer: called after each verdict, for a display.
 
     Returns:
@@ -70,6 +71,7 @@ async def search(
     if strategy.context is not None:
         changes["context"] = strategy.context
     rules = config.model_copy(update=changes)
+    tokenizer = tokenizer if tokenizer is not None else tokenizer_of(policy)
     root = first_episode(problem, rules, seed=seed, policy=policy.name, tokenizer=tokenizer)
     one = _Search(policy, judge, Found(Tree(root), strategy.name, budget), temperature, tokenizer, on_answer)
     await one.run(strategy, num_at_once)
@@ -114,9 +116,20 @@ class _Search:
             await asyncio.gather(*under_way, return_exceptions=True)
 
     def _picked(self, strategy: Strategy, num_free: int, num_under_way: int) -> list[Node]:
-        left = self.found.spent.calls_left(self.found.budget, under_way=num_under_way, seconds=self._seconds())
+        left = self.found.spent.calls_left(
+            self.found.budget,
+            under_way=num_under_way,
+            seconds=self._seconds(),
+            answer_tokens=self._answer_tokens(),
+        )
         num = min(num_free, left)
         return strategy.pick(self.found.tree, num) if num > 0 else []
+
+    def _answer_tokens(self) -> int:
+        """What an answer under way may cost: as much as the longest so far, or the limit before there is one."""
+        if len(self.found.tree):
+            return max(node.turn.answer.usage.answer_tokens for node in self.found.tree if node.turn)
+        return PlayConfig.model_validate(self.found.tree.root.episode.settings).max_answer_tokens
 
     def _seconds(self) -> float:
         return time.monotonic() - self._began

@@ -6,7 +6,6 @@ heard of yet shows in `Node.num_started`, so that many continuations can be unde
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Protocol
 
@@ -117,89 +116,81 @@ class Sequential(_Typed):
 
 
 class BestFirst(_Typed):
-    """Best-first search over turns: continue where the next answer is worth most, and doubt what was tried seldom.
+    """Best-first search over turns: deepen what promises most, and leave it when it no longer improves.
 
-    A node's score is the expected worth of an answer that continues it, plus the upper confidence bound of bandits,
-    `exploration * sqrt(ln(1 + answers) / (1 + continuations))`. The worth of an answer is s / (1 + s) for a speedup s,
-    and 0 unless it passed. What to expect is learned from the tree itself: a node's own continuations, and before
-    there are any, what continuing *such* a node (passed, or failed in this way) has brought so far. Where first
-    answers are as good as refined ones the search is parallel, where refinement pays it is serial.
+    A node promises what its answer is worth, s / (1 + s) for a speedup s; one that failed promises what mending such
+    answers has brought so far, which is `hope` before anything is known. Every continuation asked for takes
+    `staleness` off, and so does every answer since the best one on the node's path. The root promises what first
+    answers have been worth, and a known node goes before a fresh start that promises no more. So a chain is deepened
+    as serial refinement would do it; once it is stuck, the search branches from an earlier node or starts afresh.
+
+    A continuation under way counts like one that brought nothing (virtual loss). As long as little is known an answer
+    is worth more than time, so the number under way grows with the number of answers, one for each `widening` of them.
     """
 
     type: Literal["best-first"] = "best-first"
-    exploration: float = Field(default=0.25, ge=0)
-    """Weight of doubt."""
-    headroom: float = Field(default=0.1, ge=0)
-    """Bonus of a passed answer far from the physical limit, whose kernel can still become faster."""
-    num_first: int = Field(default=2, ge=1)
-    """First answers before any refinement."""
+    staleness: float = Field(default=0.07, ge=0)
+    """Worth taken off for each continuation, and for each answer of a path since its best."""
+    hope: float = Field(default=0.3, ge=0)
+    """Worth expected of a first answer, and of mending a failed one, before the search has seen any."""
+    widening: int = Field(default=8, ge=1)
+    """Answers known for each further one that may be under way."""
     max_depth: int = Field(default=16, ge=1)
     """Longest chain."""
 
     def pick(self, tree: Tree, num: int) -> list[Node]:
-        """The nodes with the highest scores, counting continuations as they are handed out."""
-        started = {node.index: node.num_started for node in tree.nodes}
-        open_nodes = [node for node in tree.nodes if node.is_open and node.depth < self.max_depth]
-        expected, known = self.expected_worths(tree)
+        """The nodes that promise most, counting continuations as they are handed out."""
+        started = {node: node.num_started for node in tree.nodes}
+        num_under_way = sum(started.values()) - len(tree)
+        width = 1 + len(tree) // self.widening
+        promises = self.promises(tree)
         picked: list[Node] = []
-        while len(picked) < num and open_nodes:
-            best = tree.root
-            if started[0] >= self.num_first:
-                doubt = self.exploration * math.sqrt(math.log1p(sum(started.values())))
-                scores = {
-                    node: expected[node.index] + doubt / math.sqrt(1 + known[node.index] + started[node.index])
-                    for node in open_nodes
-                }
-                best = max(open_nodes, key=lambda node: (scores[node], -node.index))
-            started[best.index] += 1
+        while promises and len(picked) < min(num, width - num_under_way):
+            best = max(promises, key=lambda node: (promises[node] - self._tried(node, started[node]), node.index))
+            started[best] += 1
             picked.append(best)
         return picked
 
-    def expected_worths(self, tree: Tree) -> tuple[dict[int, float], dict[int, int]]:
-        """For each node, the expected worth of an answer that continues it, and how often such nodes were continued.
-
-        The first is in [0, 1 + headroom].
-        """
-        gains: dict[Status | None, list[float]] = {kind: [gain] for kind, gain in _PRIOR_GAINS.items()}
+    def promises(self, tree: Tree) -> dict[Node, float]:
+        """What each node that can be continued promises, before its own continuations are counted."""
+        first = self._expected([_worth(node) for node in tree.root.children])
+        mended: dict[Status | None, list[float]] = {}
         for node in tree:
-            if node.parent is not None and node.parent is not tree.root:
-                gains.setdefault(_kind(node.parent), [0.0]).append(_worth(node) - _worth(node.parent))
-        means = {kind: sum(values) / len(values) for kind, values in gains.items()}
-        expected: dict[int, float] = {}
-        known: dict[int, int] = {}
+            if node.parent is not None and node.parent is not tree.root and node.parent.speedup is None:
+                mended.setdefault(_kind(node.parent), []).append(_worth(node))
+        promises: dict[Node, float] = {}
         for node in tree.nodes:
-            kind = _kind(node)
-            before = _UNKNOWN if node is tree.root else _worth(node) + means.get(kind, 0.0)
-            seen = [_worth(child) for child in node.children]
-            expected[node.index] = (before + sum(seen)) / (1 + len(seen)) + self._room(node)
-            known[node.index] = 0 if node is tree.root else len(gains.get(kind, ())) - len(seen)
-        return expected, known
+            if not node.is_open or node.depth >= self.max_depth:
+                continue
+            if node is tree.root:
+                promises[node] = first
+            else:
+                worth = self._expected(mended.get(_kind(node), [])) if node.speedup is None else _worth(node)
+                promises[node] = worth - self.staleness * _num_stale(node)
+        return promises
 
-    def _room(self, node: Node) -> float:
-        evaluation = node.evaluation
-        if evaluation is None or not evaluation.correct or not evaluation.roofline:
-            return 0.0
-        fraction = evaluation.roofline.fraction
-        return 0.0 if fraction is None else self.headroom * (1 - min(fraction, 1.0))
+    def _expected(self, seen: list[float]) -> float:
+        """A mean in which `hope` counts as one observation."""
+        return (self.hope + sum(seen)) / (1 + len(seen))
 
-
-_UNKNOWN = 0.3
-"""Worth of an answer of which nothing is known."""
-_PRIOR_GAINS = {
-    Status.PASSED: 0.0,
-    Status.COMPILE_ERROR: 0.3,
-    Status.RUNTIME_ERROR: 0.3,
-    Status.INCORRECT: 0.35,
-    Status.OUT_OF_MEMORY: 0.25,
-    Status.TIMEOUT: 0.15,
-    Status.EXPLOIT: 0.05,
-}
-"""Gain expected from an answer to such a verdict; counts as one observation beside those of the search."""
+    def _tried(self, node: Node, num_started: int) -> float:
+        """Taken off for continuations; the root's answers are in its mean, so that only those under way count."""
+        return self.staleness * (num_started - len(node.children) if node.parent is None else num_started)
 
 
 def _worth(node: Node) -> float:
     speedup = node.speedup
     return 0.0 if speedup is None else speedup / (1 + speedup)
+
+
+def _num_stale(node: Node) -> int:
+    """Answers on the path to a node since its best one; a path on which nothing passed counts its retries."""
+    worths: list[float] = []
+    while node.parent is not None:
+        worths.append(_worth(node))
+        node = node.parent
+    worths.reverse()
+    return len(worths) - 1 - worths.index(max(worths)) if worths else 0
 
 
 def _kind(node: Node) -> Status | None:
