@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerneldojo.judging.ends import Infrastructure
-from kerneldojo.judging.gate import Canary, Gate
+from kerneldojo.judging.gate import Gate
 from kerneldojo.judging.host import COMPILE_ARENA_BYTES
+from kerneldojo.judging.idleness import Canary
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.shares import LEAST_PART_BYTES, MAX_KEPT, Shares

@@ -10,10 +10,10 @@ import pytest
 
 from kerneldojo.judging import idleness
 from kerneldojo.judging.ends import Infrastructure
-from kerneldojo.judging.gate import NUM_CANARIES, Canary, Guest
+from kerneldojo.judging.gate import Guest
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.host import COMPILE_ARENA_BYTES
-from kerneldojo.judging.idleness import NUM_WINDOWS
+from kerneldojo.judging.idleness import NUM_CANARIES, NUM_WINDOWS, Canary
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.ruling import Ruling

@@ -19,8 +19,8 @@ from kerneldojo.devices.cuda.precompiled import Precompiled
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.cores import Cores
 from kerneldojo.judging.ends import HostedEnd
-from kerneldojo.judging.gate import Canary, Gate, Guest
-from kerneldojo.judging.idleness import measure_idle
+from kerneldojo.judging.gate import Gate, Guest
+from kerneldojo.judging.idleness import Canary, measure_idle
 from kerneldojo.judging.processes import ForkServer, Session
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.reference import Reference

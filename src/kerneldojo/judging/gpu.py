@@ -17,8 +17,8 @@ from kerneldojo.devices.cuda.clock import Device as Clock
 from kerneldojo.devices.cuda.memory import SharedRegion
 from kerneldojo.devices.cuda.precompiled import Precompiled, Precompiler
 from kerneldojo.devices.cuda.window import Stopwatch
-from kerneldojo.judging.gate import Canary
 from kerneldojo.judging.gated_bench import Bench
+from kerneldojo.judging.idleness import Canary
 from kerneldojo.judging.processes import ForkServer
 from kerneldojo.judging.reference_times import ReferenceTimes
 from kerneldojo.judging.shares import Shares
