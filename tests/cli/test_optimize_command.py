@@ -57,7 +57,7 @@ def test_bad_usage_is_one_line(tmp_path: Path) -> None:
         ((str(path), "--policy", "oracle:9"), "unknown policy"),
         ((str(path), "--strategy", "mcts"), "unknown strategy"),
         ((str(path), "--policy", "openai:m@http://localhost:9/v1", "--policy-option", "wit=1"), "policy setting wit"),
-        ((str(path), "--policy-option", "quality"), "is not KEY=VALUE"),
+        ((str(path), "--policy-option", "quality"), "expected dotted.key=value"),
         ((str(tmp_path / "absent.py"),), "cannot read"),
     ):
         done = dojo("optimize", *arguments, "--device", "model:h100")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kerneldojo.cli.arguments import BadUsage, mendable
+from kerneldojo.cli.arguments import mendable
 
 if TYPE_CHECKING:
     from kerneldojo.policies import Policy
@@ -31,34 +30,10 @@ def opened(spec: str, options: Sequence[str] | None) -> Policy:
         BadUsage: there is no such policy or setting.
     """
     from kerneldojo.policies.registry import open_policy
+    from kerneldojo.training.settings import apply_override
 
+    settings: dict[str, Any] = {}
     with mendable(ValueError):
-        return open_policy(spec, **settings_of(options or ()))
-
-
-def settings_of(options: Sequence[str]) -> dict[str, Any]:
-    """`KEY=VALUE` pairs as nested settings: a dot in a key leads into a table, a value is JSON or else plain text.
-
-    Raises:
-        BadUsage: one of them is no pair, or leads into what is no table.
-    """
-    found: dict[str, Any] = {}
-    for option in options:
-        key, equals, value = option.partition("=")
-        *tables, last = key.split(".")
-        if not equals or not all((*tables, last)):
-            raise BadUsage(f"--policy-option {option!r} is not KEY=VALUE")
-        place = found
-        for table in tables:
-            place = place.setdefault(table, {})
-            if not isinstance(place, dict):
-                raise BadUsage(f"--policy-option {option!r}: {table} has a value already")
-        place[last] = _value(value)
-    return found
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+        for option in options or ():
+            apply_override(settings, option, "--policy-option")
+        return open_policy(spec, **settings)

@@ -37,7 +37,7 @@ def load_config(kind: type[Config], path: Path, overrides: Iterable[str] = ()) -
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {' '.join(str(error).split())}") from error
     for override in overrides:
-        _apply(table, override)
+        apply_override(table, override)
     try:
         return kind.model_validate(_without_none(table))
     except ValidationError as error:
@@ -56,16 +56,20 @@ def first_error(error: ValidationError) -> str:
     return " ".join(f"{key}: {words}{given}{more}".split())
 
 
-def _apply(table: dict[str, Any], override: str) -> None:
-    """Set one `dotted.key=value` in `table`; the value is TOML where it can be read as such, else a string."""
+def apply_override(table: dict[str, Any], override: str, option: str = "--set") -> None:
+    """Set one `dotted.key=value` in `table`; the value is TOML where it can be read as such, else a string.
+
+    Raises:
+        ConfigError: it is no such pair, or leads into a value; one line that names the `option` it came by.
+    """
     key, equals, text = override.partition("=")
     parts: Sequence[str] = key.strip().split(".")
     if not equals or not all(parts):
-        raise ConfigError(f"--set {override}: expected dotted.key=value")
+        raise ConfigError(f"{option} {override}: expected dotted.key=value")
     for depth, part in enumerate(parts[:-1]):
         inner = table.setdefault(part, {})
         if not isinstance(inner, dict):
-            raise ConfigError(f"--set {override}: {'.'.join(parts[: depth + 1])} is a value, not a table")
+            raise ConfigError(f"{option} {override}: {'.'.join(parts[: depth + 1])} is a value, not a table")
         table = cast("dict[str, Any]", inner)
     try:
         value = tomllib.loads(f"value = {text}")["value"]
