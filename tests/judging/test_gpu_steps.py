@@ -505,7 +505,7 @@ class AlwaysClean:
     def becomes_clean(self, _: float) -> bool:
         return True
 
-    def was_clean(self, _: float) -> bool:
+    def was_clean(self, *_: object) -> bool:
         return True
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
@@ -23,6 +24,8 @@ from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Problem, Status
 
 GIB = 1 << 30
+SONGS_AFTER = 2 * NUM_CANARIES
+"""What a busy device hears after a window: once more than a clean one, if it is given no time."""
 
 
 class CoreBench(Bench):
@@ -43,6 +46,7 @@ class CoreBench(Bench):
 @pytest.fixture
 def benches(monkeypatch: pytest.MonkeyPatch) -> Generator[Callable[[Callable[[], bool]], CoreBench]]:
     monkeypatch.setattr(idleness, "SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr(idleness, "LEFT_SECONDS", 0.0)
     made: list[CoreBench] = []
 
     def make(is_busy: Callable[[], bool]) -> CoreBench:
@@ -104,7 +108,7 @@ def test_who_makes_it_busy_in_every_window_answers_for_it_beside_others_too(benc
     def act() -> None:
         nonlocal num_windows, songs_until_idle
         num_windows += 1
-        songs_until_idle = NUM_CANARIES + 2
+        songs_until_idle = SONGS_AFTER + 2
 
     bench: CoreBench = benches(is_busy)
     with with_session(bench) as session, bench.gate.admit() as guest:
@@ -124,12 +128,12 @@ def test_who_leaves_work_behind_each_time_answers_for_it_unless_others_come_and_
         nonlocal num_songs_busy
         num_songs_busy -= 1
         if is_stranger_there and num_songs_busy < -2 * NUM_CANARIES:
-            num_songs_busy = NUM_CANARIES + 1
+            num_songs_busy = SONGS_AFTER + 1
         return num_songs_busy > 0
 
     def act() -> None:
         nonlocal num_songs_busy
-        num_songs_busy = NUM_CANARIES + 1
+        num_songs_busy = SONGS_AFTER + 1
 
     bench: CoreBench = benches(is_busy)
     with with_session(bench) as session, bench.gate.admit() as guest:
@@ -147,8 +151,27 @@ def test_a_stranger_is_nobodys_fault(benches: Any) -> None:
 
 def test_a_clock_that_fell_is_given_time_to_rise_and_a_stranger_is_not() -> None:
     clock = iter([1980.0, 600.0, 1980.0])
-    songs = iter([10.0] * 15 + [16.0] * 6 + [10.0] * 3 + [16.0] * 3)
+    songs = chain([10.0] * 15, [16.0] * 6, [10.0] * 3, repeat(16.0))
     canary = Canary(lambda: next(songs), lambda: next(clock))
     canary.learn()
     assert canary.was_clean(60.0), "slow, at a low clock, and right once that is back"
     assert not canary.was_clean(60.0), "slow at the usual clock: somebody was there"
+
+
+def test_a_core_that_became_slow_in_every_window_is_nobodys_fault() -> None:
+    """What a busy host did to an honest kernel: slow after each of three windows, and quick whenever nothing ran."""
+    is_slow = False
+
+    def renew() -> None:
+        nonlocal is_slow
+        is_slow = False
+
+    canary = Canary(lambda: 13.0 if is_slow else 10.0)
+    canary.learn()
+    for _ in range(NUM_WINDOWS):
+        is_slow = True
+        assert canary.was_clean(0.0, renew)
+    passing = chain([12.5] * (5 * NUM_CANARIES), repeat(10.0))
+    canary = Canary(lambda: next(passing))
+    canary.baseline = 10.0
+    assert canary.was_clean(0.0), "it passes within milliseconds"

@@ -175,10 +175,14 @@ class Bench(ABC):
             is_spent = False
             raise
         finally:
-            assert isinstance(reference.hosted.session, GatedSession)
-            reference.hosted.session.part()
+            session = reference.hosted.session
+            assert isinstance(session, GatedSession)
             # One that compiled its baseline is not kept: torch falls back to eager after a few compilations.
-            self.runners.give_back(key, reference, is_spent=is_spent or has_all or protocol.baseline == "compile")
+            is_spent = is_spent or has_all or protocol.baseline == "compile"
+            # It clears up while it still belongs to this verdict, so that no window has to wait for that.
+            is_settled = not is_spent and self.runners.settle(reference)
+            session.part()
+            self.runners.give_back(key, reference, is_settled=is_settled)
 
     def contestant(
         self,

@@ -15,6 +15,7 @@ import time
 
 from kerneldojo.contestant.wire import WireError
 from kerneldojo.judging.ends import HostedEnd, Infrastructure
+from kerneldojo.judging.processes import Session
 from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.stock import close
@@ -60,15 +61,27 @@ class Runners:
                 log.warning("a reference runner could not be used again: %s", fault)
             close(reference.hosted.session)
 
-    def give_back(self, key: str, reference: Reference, *, is_spent: bool = False) -> None:
+    def settle(self, reference: Reference) -> bool:
+        """Have one leave nothing of the last verdict in it; whether it may then be kept."""
+        if reference.is_doubtful or reference.num_uses >= self._most_uses or not self._most:
+            return False
+        try:
+            if not reference.hosted.session.is_idle():
+                return False
+            reference.settle()
+        except (Ruling, HostedEnd, WireError, Infrastructure):
+            return False
+        return not reference.is_doubtful
+
+    def give_back(self, key: str, reference: Reference, *, is_settled: bool) -> None:
         """Keep one for the next verdict, or end it.
 
         Args:
             key: as for `take`.
             reference: whatever was shared with it must be dead.
-            is_spent: whether it is not to be used again in any case.
+            is_settled: what `settle` said; False if it is not to be used again in any case.
         """
-        if is_spent or reference.num_uses >= self._most_uses or not self._most or not _rests(reference):
+        if not is_settled or not _rests(reference.hosted.session):
             close(reference.hosted.session)
             return
         with self._lock:
@@ -97,15 +110,11 @@ class Runners:
         self.evict()
 
 
-def _rests(reference: Reference) -> bool:
-    """Bring a runner to rest: nothing of the last verdict left in it, and frozen."""
-    session = reference.hosted.session
-    if reference.is_doubtful or not session.is_idle():
-        return False
+def _rests(session: Session) -> bool:
+    """Bring a runner's process to rest: frozen."""
     try:
-        reference.settle()
         session.rest(True)
         session.freeze()
-    except (Ruling, HostedEnd, WireError, Infrastructure):
+    except (WireError, Infrastructure):
         return False
-    return session.ended is None and not reference.is_doubtful
+    return session.ended is None

@@ -44,7 +44,7 @@ def run(
         prepared: by `prepare`.
         match: reference and contestant.
         findings: where the argument trees are, and the protocol.
-        between: called before each round, while no side is at work.
+        between: called every few rounds, while no side is at work.
 
     Raises:
         Ruling: the contestant ended, or what it returned in timed calls was wrong, reused or nowhere.

@@ -78,10 +78,10 @@ class Twin:
         twin = self.contestant
         twin.wait_ready(self._build_seconds)
         twin.hosted.session.runs_beside_windows = self._is_beside_windows
-        with _ours():
+        with ours():
             twin.post_open()
         yield
-        with _ours():
+        with ours():
             twin.collect_open(OPEN_SECONDS)
         twin.hosted.session.runs_beside_windows = False
         try:
@@ -107,9 +107,9 @@ class Twin:
 
 
 @contextlib.contextmanager
-def _ours() -> Generator[None]:
+def ours() -> Generator[None]:
     """Nothing of the candidate's has run in it: whatever ends it is a fault of ours."""
     try:
         yield
     except HostedEnd as end:
-        raise Infrastructure(f"the silent twin could not open its device: {end}") from None
+        raise Infrastructure(f"a process that had seen nothing could not open its device: {end}") from None

@@ -24,7 +24,7 @@ from kerneldojo.devices.cuda.lengths import longest_window, plan_lengths
 from kerneldojo.devices.cuda.window import Plan, Side, Stopwatch, Timed, draw_plan
 
 ASK_EVERY = 4
-"""Rounds from one look at the interval and the clocks to the next."""
+"""Rounds from one look at the interval, the clocks and the cores to the next: some 20 ms, so looking costs little."""
 ENOUGH_WINDOWS = 8
 """Windows of a side that is trusted after which it may be known well enough to play less often."""
 SELDOM = 3
@@ -135,7 +135,7 @@ def run(
     Args:
         stopwatch, sides, inputs, device, effort: see there.
         inspect: looks at each round.
-        between: called before each round, while no side is at work.
+        between: called every few rounds, while no side is at work.
 
     Raises:
         page.Late: a side took too long; and what a side's `check` raises.
@@ -162,7 +162,7 @@ def run(
             if not lengths:
                 draws = [chance.random() for _ in range(24)]
                 lengths = plan_lengths(longest, 12, draws)
-            if between is not None:
+            if between is not None and round_.count % ASK_EVERY == 0:
                 between()
             round_.play(lengths.pop(), counted=True)
             if round_.count % ASK_EVERY == 0:
@@ -200,6 +200,9 @@ class _Round:
         """Sides that are known well enough."""
         self._stopwatch, self._sides, self._inputs = stopwatch, sides, inputs
         self._series, self._inspect, self._chance = series, inspect, chance
+        self._found: dict[str, Fit] = {}
+        self._found_at = -1
+        """The number of rounds that `_found` is of."""
         self._flushes: list[float] = []
         self._primes: dict[str, list[float]] = {side.name: [] for side in sides}
 
@@ -246,11 +249,24 @@ class _Round:
         for side in self._sides:
             windows = self._series[side.name].windows
             if side.is_trusted and len(windows) >= ENOUGH_WINDOWS:
-                found = fits({side.name: self._series[side.name]}).get(side.name)
+                found = self._fitted().get(side.name)
                 if found is not None and found.relative_error <= target_error:
                     self._seldom.add(side.name)
                 else:
                     self._seldom.discard(side.name)
+
+    def _fitted(self) -> dict[str, Fit]:
+        """The lines of the sides that matter and have not failed; asked for several times after a round."""
+        if self._found_at != self.count:
+            self._found_at = self.count
+            self._found = fits(
+                {
+                    side.name: self._series[side.name]
+                    for side in self._sides
+                    if (side.is_decisive or side.is_trusted) and self._series[side.name].failed == pages.OK
+                }
+            )
+        return self._found
 
     def _plays(self, side: Side) -> bool:
         if side.name in self._seldom:
@@ -300,7 +316,7 @@ class _Round:
             return False
         live = {side.name: side for side in self._sides if self._series[side.name].failed == pages.OK}
         decisive = [name for name, side in live.items() if side.is_decisive]
-        found = fits({name: self._series[name] for name, side in live.items() if side.is_decisive or side.is_trusted})
+        found = self._fitted()
         is_sharp = all(name in found and found[name].relative_error <= effort.target_error for name in decisive)
         is_batched = any(
             charge(self._series, found, name, other).batched
