@@ -120,6 +120,13 @@ def test_inputs_of_one_sign_and_other_numbers_decide_where_they_tell_something(f
     assert set(report.deciding) - {"own", "signed"} == sided, report.deciding
 
 
+def test_without_a_float64_oracle_signs_are_changed_where_nothing_is_multiplied() -> None:
+    small = {"memory_limit": 60_000}
+    assert set(_audit("x.amax(-1)", **small).deciding) == {"own", "negative", "opposed"}
+    report = _audit("(x + xs[1]).amax(-1)", "torch.randn(32, 64), torch.randn(32, 64)", **small)
+    assert (report.oracle, report.deciding) == ("float32", ("own",))
+
+
 def test_what_is_constant_only_on_inputs_of_one_sign_is_sound() -> None:
     report = _audit("torch.clamp(x, -0.5, 0.5)")
     assert report.admitted
