@@ -6,13 +6,18 @@ import itertools
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
 from kerneldojo.contestant import tree
+from kerneldojo.judging.contestant import Answer, Delivery
 from kerneldojo.judging.hosted import Hosted
+from kerneldojo.judging.outputs import check_outputs
 from kerneldojo.judging.processes import host_arena
 from kerneldojo.judging.protocol import PROTOCOLS
+from kerneldojo.judging.reference import Expected
 from kerneldojo.judging.rounds import drawn_order
+from kerneldojo.judging.ruling import Ruling
 from kerneldojo.problems.distributions import DECIDING, TELLING
 
 
@@ -35,3 +40,12 @@ def test_a_second_call_has_its_own_numbers_and_its_tensors_at_the_old_places() -
     told = tree.decode(second, session.arena.view)
     assert told[1] == {"slope": 0.5}
     assert (float(told[0][0]), float(told[2][0][0, 0])) == (7.0, 9.0)
+
+
+def test_a_wrong_answer_is_told_what_was_unusual_about_its_inputs() -> None:
+    answer = Answer([torch.zeros(64)], [{}], None, [], [], 0.0)
+    expected = Expected([], {"native": [-torch.rand(64)]}, {}, mutates_inputs=False, work=[])
+    for distribution, words in (("own", "tolerance)"), ("negative", "all negative)"), ("heavy", "unusual magnitude)")):
+        with pytest.raises(Ruling) as refused:
+            check_outputs(answer, expected, 1, Delivery(names=[], needed=False), distribution=distribution)
+        assert refused.value.message.endswith(words)

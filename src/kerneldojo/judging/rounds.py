@@ -73,6 +73,8 @@ class Question:
     """Of the instance."""
     seed: int
     """Of the call."""
+    distribution: str
+    """Of the inputs."""
     inputs: Any
     """None once nobody needs them any more: there may be no room for them beside two answers."""
     expected: Expected | None
@@ -164,9 +166,10 @@ class Match:
     def _question(self, name: str, distribution: str) -> Question:
         seed, variants = secret_seed(), self.conduct.variants
         if self._overlap:  # The reference answers while the candidate does.
-            return Question(name, seed, self.reference.draw("get_inputs", secret_seed(), distribution), None)
+            inputs = self.reference.draw("get_inputs", secret_seed(), distribution)
+            return Question(name, seed, distribution, inputs, None)
         inputs, expected = self.reference.answer(name, secret_seed(), seed, variants, distribution)
-        return Question(name, seed, inputs, expected)
+        return Question(name, seed, distribution, inputs, expected)
 
     def _call(self, question: Question, node: Any, *, hold: str | None, probing: bool, steady: bool) -> Answer:
         delivery = self.delivery
@@ -175,7 +178,14 @@ class Match:
             question.inputs = None  # They have been given, and answered by the reference.
         answer, expected = self._answers(question, node, hold)
         self._note(answer, expected, steady=steady)
-        checked = check_outputs(answer, expected, self.conduct.reduction_length, delivery, probing=probing)
+        checked = check_outputs(
+            answer,
+            expected,
+            self.conduct.reduction_length,
+            delivery,
+            distribution=question.distribution,
+            probing=probing,
+        )
         if not probing:
             self.seen.max_error = max(self.seen.max_error, checked.error)
             if checked.precision_class is not None and self.seen.precision_class != "tf32":
