@@ -39,6 +39,16 @@ def test_equal_seeds_agree_and_others_do_not() -> None:
         assert not torch.equal(first[name], other[name])
 
 
+def test_weights_of_one_sign_have_the_magnitudes_that_they_would_have() -> None:
+    plain = built(1)
+    torch.manual_seed(1)
+    with weights.drawn_constants(negative=True):
+        state = weights.state(Block())
+    assert torch.equal(state["linear.weight"], -plain["linear.weight"].abs())
+    assert torch.equal(state["norm.weight"], plain["norm.weight"]), "what replaces a constant stays"
+    assert bool((nn.Linear(9, 9).weight > 0).any())
+
+
 def test_the_initialisers_are_as_before_afterwards() -> None:
     with weights.drawn_constants():
         pass

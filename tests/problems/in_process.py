@@ -27,7 +27,7 @@ class InProcess:
         inputs = distributions.transform(self.module.get_inputs(), distribution, input_seed)
         torch.manual_seed(init_seed)
         arguments = self.module.get_init_inputs()
-        with weights.drawn_constants():
+        with weights.drawn_constants(negative=distributions.has_negative_weights(distribution)):
             if len(arguments) == 2 and isinstance(arguments[0], list) and isinstance(arguments[1], dict):
                 model = self.module.Model(*arguments[0], **arguments[1])
             else:

@@ -91,9 +91,46 @@ def test_a_product_of_positive_numbers_is_no_constant_for_being_near_one() -> No
 
 def test_the_identity_on_positive_inputs_is_refused_on_signed_ones() -> None:
     report = _audit("torch.relu(x)", "torch.rand(32, 128)")
-    assert report.deciding == ("own", "signed")
+    assert report.deciding == ("own", "signed", "opposed")
     assert {answer.distribution for answer in report.accepted} == {"own"}
     assert _audit("torch.relu(x)", "torch.randn(32, 128)").admitted
+
+
+LINEAR, NORM = "self.l = nn.Linear(128, 64)", "self.l = nn.Linear(128, 64); self.n = nn.LayerNorm(64)"
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "init", "sided"),
+    [
+        ("x.amax(-1)", "torch.randn(32, 128)", "pass", {"negative", "opposed"}),
+        ("self.l(x).amax(-1)", "torch.rand(32, 128)", LINEAR, {"negative", "opposed"}),
+        ("torch.clamp(x, -0.5, 0.5)", "torch.randn(32, 128)", "pass", {"negative", "opposed"}),
+        ("torch.relu(x)", "torch.randn(32, 128)", "pass", {"opposed"}),
+        ("torch.log(x)", "0.1 + torch.rand(32, 128)", "pass", {"opposed"}),
+        ("self.n(self.l(x))", "torch.randn(32, 128)", NORM, set()),
+        ("torch.softmax(x, -1)", "torch.arange(16).repeat(32, 1).float()", "pass", set()),
+        ("F.leaky_relu(x, xs[1])", "torch.randn(32, 128), 0.25", "pass", {"negative", "opposed", "scalars"}),
+        ("x.pow(xs[1])", "torch.randn(32, 128), 2.0", "pass", {"negative", "opposed"}),
+        ("x + xs[1].dim()", "torch.rand(32, 128), torch.rand(2)", "pass", {"negative", "opposed"}),
+    ],
+)
+def test_inputs_of_one_sign_and_other_numbers_decide_where_they_tell_something(forward, inputs, init, sided) -> None:
+    """Not where nothing is left (a ReLU), nothing is a number (a logarithm) or the sum cancels (a norm)."""
+    report = _audit(forward, inputs, init)
+    assert set(report.deciding) - {"own", "signed"} == sided, report.deciding
+
+
+def test_without_a_float64_oracle_signs_are_changed_where_nothing_is_multiplied() -> None:
+    small = {"memory_limit": 60_000}
+    assert set(_audit("x.amax(-1)", **small).deciding) == {"own", "negative", "opposed"}
+    report = _audit("(x + xs[1]).amax(-1)", "torch.randn(32, 64), torch.randn(32, 64)", **small)
+    assert (report.oracle, report.deciding) == ("float32", ("own",))
+
+
+def test_what_is_constant_only_on_inputs_of_one_sign_is_sound() -> None:
+    report = _audit("torch.clamp(x, -0.5, 0.5)")
+    assert report.admitted
+    assert {answer.distribution for answer in report.accepted_elsewhere} <= {"own"}
 
 
 def test_a_wide_softmax_is_sound_here_though_zeros_pass_elsewhere() -> None:
@@ -150,10 +187,10 @@ def test_oracle_is_float32_where_float64_cannot_be() -> None:
 
 
 def test_distributions_stay_where_the_reference_stays_finite() -> None:
-    assert _audit("torch.log(x + 1e-3)", "torch.rand(32, 128) + 0.1").deciding == ("own",)
+    assert _audit("torch.log(x + 1e-3)", "torch.rand(32, 128) + 0.1").deciding == ("own", "opposed")
     assert "signed" in _audit("torch.tanh(x)", "torch.rand(32, 128)").deciding
     report = _audit("torch.exp(x)")
-    assert report.deciding == ("own",)
+    assert report.deciding == ("own", "negative", "opposed")
     assert "offset" not in report.probing or "heavy" not in report.probing
 
 

@@ -79,6 +79,29 @@ def test_offset_and_heavy_are_what_they_say() -> None:
     assert float(heavy.abs().max() / heavy.abs().median()) > 4 * float(x.abs().max() / x.abs().median())
 
 
+def test_inputs_of_one_sign_are_some_way_from_zero_and_take_turns() -> None:
+    torch.manual_seed(0)
+    x, y, index = torch.randn(64, 64), torch.rand(64, 64), torch.arange(64)
+    x[0] = 0.0
+    for name, signs in (("negative", (-1.0, -1.0)), ("opposed", (1.0, -1.0))):
+        new_x, kept, new_y = transform((x, index, y), name, 0)
+        assert kept is index
+        assert torch.allclose(new_x[1:], signs[0] * (x.abs() + x.std())[1:], atol=1e-5)
+        assert torch.equal(new_x[0], x[0])
+        assert torch.allclose(new_y, signs[1] * (y + y.std()), atol=1e-5)
+
+
+def test_numbers_come_nearer_to_zero_by_what_nobody_knows() -> None:
+    x = torch.rand(32, 32)
+    same, slope, count, flag = transform([x, -0.25, 3, True], "scalars", 7)
+    assert same is x
+    assert -0.25 * 0.95 <= slope <= -0.25 * 0.8
+    assert (count, flag) == (3, True)
+    assert slope != transform([x, -0.25], "scalars", 8)[1]
+    assert changes([x, -0.25], "scalars")
+    assert not changes([x, 0.0, 3], "scalars")
+
+
 def test_scalars_and_nesting_pass_through() -> None:
     values = {"a": [torch.rand(32, 32), 3, None], "b": (0.5, "x")}
     changed = transform(values, "signed", 0)

@@ -166,7 +166,7 @@ class Runner:
         positional, named = split_init_inputs(arguments)
         seed_everything(command["seed"])
         entry = getattr(self._module, command["entry_point"])
-        with weights.drawn_constants(), self._platform.constructing():
+        with weights.drawn_constants(negative=command.get("negative", False)), self._platform.constructing():
             instance = entry(*positional, **named)
         if command.get("redraw"):
             weights.redraw_constants(instance)

@@ -19,12 +19,18 @@ from torch.nn.modules.batchnorm import _NormBase as NormBase  # pyright: ignore[
 SPREAD = 0.1
 """Standard deviation of the draws that replace constants, relative to the constant, or absolute around zero."""
 
+RANDOM = ("kaiming_uniform_", "kaiming_normal_", "_no_grad_uniform_", "_no_grad_normal_", "_no_grad_trunc_normal_")
+"""Where `torch.nn.init` draws: the others go through these."""
+
 
 @contextmanager
-def drawn_constants() -> Generator[None]:
+def drawn_constants(*, negative: bool = False) -> Generator[None]:
     """Replace the constant initialisers of `torch.nn.init` by draws while the context is open.
 
     Their names are replaced wherever torch itself looks them up. `reset_running_stats` of the norms draws too.
+
+    Args:
+        negative: have the random initialisers draw what they would, with a minus sign before every magnitude.
     """
 
     def around(constant: float) -> Callable[..., torch.Tensor]:
@@ -52,6 +58,8 @@ def drawn_constants() -> Generator[None]:
         "_no_grad_zero_": around(0.0),
         "_no_grad_fill_": constant_,
     }
+    if negative:
+        replaced |= {name: _negative(getattr(nn.init, name)) for name in RANDOM if hasattr(nn.init, name)}
     saved = {name: getattr(nn.init, name) for name in replaced if hasattr(nn.init, name)}
     reset = NormBase.reset_running_stats
     try:
@@ -63,6 +71,15 @@ def drawn_constants() -> Generator[None]:
         for name, function in saved.items():
             setattr(nn.init, name, function)
         NormBase.reset_running_stats = reset
+
+
+def _negative(initialiser: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def initialise(tensor: torch.Tensor, *arguments: Any, **named: Any) -> torch.Tensor:
+        initialiser(tensor, *arguments, **named)
+        with torch.no_grad():
+            return tensor.abs_().neg_()
+
+    return initialise
 
 
 def _draw(tensor: torch.Tensor, constant: float) -> torch.Tensor:

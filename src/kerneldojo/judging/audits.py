@@ -23,6 +23,7 @@ from kerneldojo.judging.rounds import Conduct
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.problems.audit import AuditReport, audit
+from kerneldojo.problems.distributions import has_negative_weights
 from kerneldojo.problems.pieces import num_bytes
 from kerneldojo.problems.reference import Outcome, ReferenceFailed, Variant
 from kerneldojo.schema import Problem, Status, content_hash
@@ -51,7 +52,7 @@ class RunnerReference:
     ) -> Outcome:
         """See `problems.reference.Reference.run`."""
         try:
-            state = self._construct(init_seed, training)
+            state = self._construct(init_seed, training, distribution)
             inputs, expected = self.reference.answer(
                 "audit", input_seed, call_seed, tuple(variants), distribution, footprint=True
             )
@@ -76,8 +77,9 @@ class RunnerReference:
         except Ruling as ruling:
             raise ReferenceFailed(ruling.message, ruling.lacks) from None
 
-    def _construct(self, init_seed: int, training: bool) -> dict[str, torch.Tensor]:
-        return self.reference.begin("audit", init_seed, init_seed, training=training)[1]
+    def _construct(self, init_seed: int, training: bool, distribution: str = "own") -> dict[str, torch.Tensor]:
+        negative = has_negative_weights(distribution)
+        return self.reference.begin("audit", init_seed, init_seed, training=training, negative=negative)[1]
 
 
 class Auditor:

@@ -131,9 +131,16 @@ class Contestant:
             raise of_candidate(end, "import", self._candidate.source) from None
 
     def construct(
-        self, instance: str, seed: int, init_values: Any, state: dict[str, torch.Tensor], *, training: bool
+        self,
+        instance: str,
+        seed: int,
+        init_values: Any,
+        state: dict[str, torch.Tensor],
+        *,
+        training: bool,
+        negative: bool = False,
     ) -> Delivery:
-        """Make an instance, the only one, and see to it that it has the reference's weights."""
+        """Make an instance, the only one, and see to it that it has the reference's weights; see `Reference.begin`."""
         answer = self.ask(
             "construct",
             "constructor",
@@ -141,6 +148,7 @@ class Contestant:
             entry_point=self._candidate.entry_point,
             seed=seed,
             training=training,
+            negative=negative,
             alone=True,
             arguments=self.hosted.give(init_values),
         )

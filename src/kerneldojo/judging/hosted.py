@@ -56,11 +56,19 @@ class Hosted:
         """Copy a list of tensors into shared memory."""
         return [self._packer.put(value).model_dump() for value in values]
 
-    def rewrite(self, node: tree.Node, values: Any) -> None:
-        """Put new values of the same shapes where `node` says the old ones lie."""
-        places = tree.tensors(tree.decode(node, self.arena.view))
+    def rewrite(self, node: tree.Node, values: Any) -> tree.Node:
+        """Put new tensors of the same shapes where `node` says the old ones lie; return what describes them now."""
+        slots: list[Slot] = []
+
+        def view(slot: Slot) -> torch.Tensor:
+            slots.append(slot)
+            return self.arena.view(slot)
+
+        places = tree.tensors(tree.decode(node, view))
         for place, value in zip(places, tree.tensors(values), strict=True):
             place.copy_(value)
+        remaining = iter(slots)
+        return tree.encode(values, lambda _: next(remaining))
 
     def peek(self, node: tree.Node) -> list[torch.Tensor]:
         """Views of the tensors that `node` describes; of the judge's own node only."""

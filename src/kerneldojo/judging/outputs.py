@@ -10,11 +10,19 @@ from kerneldojo.judging.contestant import Answer, Delivery
 from kerneldojo.judging.reference import Expected
 from kerneldojo.judging.ruling import Ruling, exploit
 from kerneldojo.problems.budget import make_budget
+from kerneldojo.problems.distributions import PROBING
 from kerneldojo.problems.tolerance import Comparison, PrecisionClass, compare
 from kerneldojo.schema import Status
 
 GROSS = 1000.0
 """Under a probing distribution only an error of so many tolerances refuses."""
+UNUSUAL = {
+    "negative": "inputs and weights are all negative",
+    "opposed": "each input has one sign, by turns, and weights are negative",
+    "scalars": "a number among the inputs has another value",
+    **dict.fromkeys(PROBING, "inputs of unusual magnitude"),
+}
+"""What is told of the inputs of a wrong answer."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +36,13 @@ class Checked:
 
 
 def check_outputs(
-    answer: Answer, expected: Expected, reduction_length: int, delivery: Delivery, *, probing: bool = False
+    answer: Answer,
+    expected: Expected,
+    reduction_length: int,
+    delivery: Delivery,
+    *,
+    distribution: str = "own",
+    probing: bool = False,
 ) -> Checked:
     """Return how close an answer is; raises `Ruling` if it is not right.
 
@@ -37,6 +51,7 @@ def check_outputs(
         expected: what the reference answers; its variants say which precision is accepted.
         reduction_length: the longest sum in the problem.
         delivery: how weights were matched, for the hint that goes with a wrong answer.
+        distribution: of the inputs; what is unusual about them is said of a wrong answer.
         probing: the inputs are of a distribution that refuses only non-finite or grossly wrong results.
     """
     _check_kinds(answer, expected)
@@ -44,7 +59,7 @@ def check_outputs(
     for index, got in enumerate(answer.outputs):
         comparison, precision_class = _compare(expected, index, got, reduction_length)
         if not comparison.passed and not (probing and _is_tolerable(comparison)):
-            raise _wrong(comparison, index, len(answer.outputs), delivery, probing=probing)
+            raise _wrong(comparison, index, len(answer.outputs), delivery, distribution)
         worst = max(worst, comparison.max_error)
         if precision_class is not None:
             classes.add(precision_class)
@@ -95,11 +110,11 @@ def _check_kinds(answer: Answer, expected: Expected) -> None:
             raise Ruling(Status.INCORRECT, f"{which}the output's strides overlap or leave holes")
 
 
-def _wrong(comparison: Comparison, index: int, count: int, delivery: Delivery, *, probing: bool) -> Ruling:
+def _wrong(comparison: Comparison, index: int, count: int, delivery: Delivery, distribution: str) -> Ruling:
     which = f"output {index}: " if count > 1 else ""
     text = which + comparison.describe()
-    if probing:
-        text += " (inputs of unusual magnitude)"
+    if distribution in UNUSUAL:
+        text += f" ({UNUSUAL[distribution]})"
     if not delivery.names and delivery.needed:
         text += (
             "; parameter_mismatch: names and shapes of parameters differ from the reference's, so construct them in "

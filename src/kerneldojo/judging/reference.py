@@ -97,8 +97,13 @@ class Reference:
             self.is_doubtful = True
             raise of_reference(end, what) from None
 
-    def begin(self, instance: str, draw_seed: int, seed: int, *, training: bool) -> tuple[Any, dict[str, torch.Tensor]]:
-        """Forget all instances, draw `get_init_inputs` and make an instance with them; both, and its state."""
+    def begin(
+        self, instance: str, draw_seed: int, seed: int, *, training: bool, negative: bool = False
+    ) -> tuple[Any, dict[str, torch.Tensor]]:
+        """Forget all instances, draw `get_init_inputs` and make an instance with them; both, and its state.
+
+        With `negative` weights are as `distributions.has_negative_weights` asks for them.
+        """
         self.hosted.clear()
         answer = self._ask(
             "begin",
@@ -108,6 +113,7 @@ class Reference:
             draw_seed=draw_seed,
             seed=seed,
             training=training,
+            negative=negative,
             redraw=True,
         )
         return self._take_drawn(answer, "get_init_inputs"), self.hosted.take_named(answer["state"])

@@ -19,6 +19,7 @@ from kerneldojo.judging.fingerprints import Remembered, remember
 from kerneldojo.judging.outputs import check_buffers, check_outputs
 from kerneldojo.judging.reference import Expected, Reference
 from kerneldojo.judging.ruling import Ruling
+from kerneldojo.problems.distributions import TELLING, has_negative_weights
 from kerneldojo.schema import Status
 
 
@@ -28,7 +29,7 @@ class Conduct:
 
     training: bool = True
     distributions: tuple[str, ...] = ("own", "signed")
-    """Input distributions that decide, in the order in which rounds use them."""
+    """Input distributions that decide, those first in which answers that need no work are wrong."""
     probing: tuple[str, ...] = ()
     """Distributions that refuse only non-finite or grossly wrong results."""
     variants: tuple[str, ...] = ("native", "float64")
@@ -60,6 +61,8 @@ class Birth:
     seed: int
     init_values: Any
     state: dict[str, torch.Tensor]
+    negative: bool = False
+    """Whether weights are as `distributions.has_negative_weights` asks for them."""
 
 
 @dataclass
@@ -70,6 +73,8 @@ class Question:
     """Of the instance."""
     seed: int
     """Of the call."""
+    distribution: str
+    """Of the inputs."""
     inputs: Any
     """None once nobody needs them any more: there may be no room for them beside two answers."""
     expected: Expected | None
@@ -79,6 +84,13 @@ class Question:
 def secret_seed() -> int:
     """A seed that nobody could have known before it was drawn."""
     return secrets.randbits(62)
+
+
+def drawn_order(distributions: tuple[str, ...]) -> tuple[str, ...]:
+    """The order in which rounds use them: those that tell most, then the others as they are drawn."""
+    others = [name for name in distributions if name not in TELLING]
+    secrets.SystemRandom().shuffle(others)
+    return (*(name for name in distributions if name in TELLING), *others)
 
 
 class Match:
@@ -100,34 +112,41 @@ class Match:
         self.conduct = conduct
         self.seen = Rounds()
         self.birth: Birth | None = None
+        self._order = drawn_order(conduct.distributions)
         self.delivery = Delivery(names=[], needed=False)
 
-    def prepare(self, instance: str) -> Delivery:
-        """Construct both sides under a fresh seed, with equal weights."""
-        seed = secret_seed()
-        init_values, state = self.reference.begin(instance, secret_seed(), seed, training=self.conduct.training)
-        self.birth = Birth(seed, init_values, state)
+    def prepare(self, instance: str, distribution: str = "own") -> Delivery:
+        """Construct both sides under a fresh seed, with equal weights, for inputs of this distribution."""
+        seed, negative = secret_seed(), has_negative_weights(distribution)
+        init_values, state = self.reference.begin(
+            instance, secret_seed(), seed, training=self.conduct.training, negative=negative
+        )
+        self.birth = Birth(seed, init_values, state, negative)
         return self.construct(instance, self.birth)
 
     def construct(self, instance: str, birth: Birth) -> Delivery:
         """Construct the contestant's side alone, with the weights that the reference has."""
         self.contestant.hosted.clear()
         self.delivery = self.contestant.construct(
-            instance, birth.seed, birth.init_values, birth.state, training=self.conduct.training
+            instance,
+            birth.seed,
+            birth.init_values,
+            birth.state,
+            training=self.conduct.training,
+            negative=birth.negative,
         )
         return self.delivery
 
     def play_round(self, number: int, *, repeat: bool) -> None:
         """One round; raises `Ruling` on the first thing that is wrong."""
-        deciding = self.conduct.distributions
-        self._play(f"round-{number}", deciding[number % len(deciding)], repeat=repeat, probing=False)
+        self._play(f"round-{number}", self._order[number % len(self._order)], repeat=repeat, probing=False)
 
     def probe(self, distribution: str) -> None:
         """A round on unusual inputs, which refuses only non-finite or grossly wrong results."""
         self._play(f"probe-{distribution}", distribution, repeat=False, probing=True)
 
     def _play(self, name: str, distribution: str, *, repeat: bool, probing: bool) -> None:
-        self.prepare(name)
+        self.prepare(name, distribution)
         question = self._question(name, distribution)
         node = self.contestant.hosted.give(question.inputs)
         first = self._call(question, node, hold="first" if repeat else None, probing=probing, steady=False)
@@ -136,7 +155,7 @@ class Match:
             before = remember(first.outputs)
             del first, question  # There may be no room for two of them.
             question = self._question(name, distribution)
-            self.contestant.hosted.rewrite(node, question.inputs)
+            node = self.contestant.hosted.rewrite(node, question.inputs)
             self._call(question, node, hold=None, probing=probing, steady=True)
             del question
             if not before.equals(self.contestant.recall("first").outputs):
@@ -147,9 +166,10 @@ class Match:
     def _question(self, name: str, distribution: str) -> Question:
         seed, variants = secret_seed(), self.conduct.variants
         if self._overlap:  # The reference answers while the candidate does.
-            return Question(name, seed, self.reference.draw("get_inputs", secret_seed(), distribution), None)
+            inputs = self.reference.draw("get_inputs", secret_seed(), distribution)
+            return Question(name, seed, distribution, inputs, None)
         inputs, expected = self.reference.answer(name, secret_seed(), seed, variants, distribution)
-        return Question(name, seed, inputs, expected)
+        return Question(name, seed, distribution, inputs, expected)
 
     def _call(self, question: Question, node: Any, *, hold: str | None, probing: bool, steady: bool) -> Answer:
         delivery = self.delivery
@@ -158,7 +178,14 @@ class Match:
             question.inputs = None  # They have been given, and answered by the reference.
         answer, expected = self._answers(question, node, hold)
         self._note(answer, expected, steady=steady)
-        checked = check_outputs(answer, expected, self.conduct.reduction_length, delivery, probing=probing)
+        checked = check_outputs(
+            answer,
+            expected,
+            self.conduct.reduction_length,
+            delivery,
+            distribution=question.distribution,
+            probing=probing,
+        )
         if not probing:
             self.seen.max_error = max(self.seen.max_error, checked.error)
             if checked.precision_class is not None and self.seen.precision_class != "tf32":

@@ -13,6 +13,12 @@ import torch
 from kerneldojo.problems import distributions
 from kerneldojo.problems.pieces import pieces, sum_of_squares
 
+NEARLY_AS_LARGE = 1.0 / 16.0
+"""An absolute error of 4 ulp of the larger output stays within the 64 ulp (`budget.ROW_ULP`) of the smaller one."""
+NEARLY_AS_EXACT = 4.0
+ROUNDING = 3e-7
+"""Relative error of some roundings in float32: it is never a sign of cancellation."""
+
 
 def same(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor], within: float) -> bool:
     """Whether outputs agree: integers nearly everywhere, floats within a part of their rms."""
@@ -42,6 +48,42 @@ def is_noise(exact: Sequence[torch.Tensor], native: Sequence[torch.Tensor], with
     return [y.shape for y in exact] == [y.shape for y in native] and all(
         sum_of_squares(a) <= within**2 * sum_of_squares(b) for a, b in zip(exact, native, strict=True)
     )
+
+
+def relative_errors(exact: Sequence[torch.Tensor], native: Sequence[torch.Tensor]) -> list[float]:
+    """How far each output is from the truth, in parts of its rms; of integers the part that differs."""
+    return [_relative_error(a, b) for a, b in zip(exact, native, strict=True)]
+
+
+def _relative_error(exact: torch.Tensor, native: torch.Tensor) -> float:
+    if not native.is_floating_point():
+        return sum(int((x != y).sum()) for x, y in pieces(exact, native)) / max(1, native.numel())
+    distance, size = 0.0, 0.0
+    for some in pieces(exact, native):
+        x, y = (one.double() for one in some)
+        finite = x.isfinite() & y.isfinite()
+        distance += float(torch.where(finite, x - y, 0.0).square().sum())
+        size += float(torch.where(finite, x, 0.0).square().sum())
+    return math.sqrt(distance / size) if size else 0.0
+
+
+def as_large(own: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
+    """Whether every output of `other` is about as large as that of `own`, or larger.
+
+    What is much smaller is the rest of something that nearly vanished, and of that honest kernels keep other digits.
+    """
+    return all(
+        not a.is_floating_point() or sum_of_squares(b) >= NEARLY_AS_LARGE**2 * sum_of_squares(a)
+        for a, b in zip(own, other, strict=True)
+    )
+
+
+def as_exact(own: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether relative errors are about those on the problem's own inputs: nothing cancels that does not cancel there.
+
+    Else an honest kernel with another formula (a variance in one pass) would lose more than the reference does.
+    """
+    return all(b <= max(NEARLY_AS_EXACT * a, ROUNDING) for a, b in zip(own, other, strict=True))
 
 
 def as_finite(own: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:

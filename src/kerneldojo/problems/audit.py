@@ -18,8 +18,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import torch
+
 from kerneldojo.problems import distributions
-from kerneldojo.problems.agreement import as_finite, is_noise, same, scales_along
+from kerneldojo.problems.agreement import (
+    as_exact,
+    as_finite,
+    as_large,
+    is_noise,
+    relative_errors,
+    same,
+    scales_along,
+)
 from kerneldojo.problems.degeneracy import Draws, accepted_answers
 from kerneldojo.problems.pieces import num_bytes
 from kerneldojo.problems.reference import Outcome, Reference, ReferenceFailed, Variant
@@ -46,6 +56,8 @@ class _Findings:
     oracle: Variant = "float64"
     is_cramped: bool = False
     first: Outcome | None = None
+    errors: tuple[float, ...] = ()
+    """Of the outputs on the problem's own inputs, relative to their size; none without a float64 oracle."""
     deciding: tuple[str, ...] = ("own",)
     probing: tuple[str, ...] = ()
     accepted: tuple[AcceptedAnswer, ...] = ()
@@ -188,32 +200,68 @@ def _settle_oracle(findings: _Findings, reference: Reference, seed: int) -> None
     if not same(exact, native, AGREES) and not is_noise(exact, native, SAME):
         findings.oracle = "native"
         findings.notes += ("float32 oracle: the float64 run computes something else",)
+        return
+    findings.errors = tuple(relative_errors(exact, native))
 
 
 def _settle_distributions(findings: _Findings, reference: Reference, seed: int) -> None:
     """Keep the distributions that change something and leave the reference as finite as it was."""
-    assert findings.first is not None
-    own = findings.first
     for name in distributions.NAMES[1:]:
-        if not distributions.changes(list(own.inputs), name):
-            continue
-        try:
-            outcome = reference.run(input_seed=seed + 1, init_seed=seed, distribution=name, training=findings.training)
-        except ReferenceFailed:
-            continue
-        if not as_finite(own.outputs["native"], outcome.outputs["native"]):
-            continue
-        if name == "scaled" and not scales_along(own.outputs["native"], outcome.outputs["native"]):
-            continue
-        if name in distributions.DECIDING:
-            findings.deciding += (name,)
-        else:
-            findings.probing += (name,)
+        if _applies(name, findings, reference, seed):
+            if name in distributions.DECIDING:
+                findings.deciding += (name,)
+            else:
+                findings.probing += (name,)
+
+
+def _applies(name: str, findings: _Findings, reference: Reference, seed: int) -> bool:
+    assert findings.first is not None
+    own, is_sided = findings.first.outputs["native"], name in distributions.SIDED
+    shows = is_sided or name == "scalars"  # Whether weights and numbers change anything shows in the outputs alone.
+    if is_sided and not findings.errors and not _is_simple(findings.first):
+        return False
+    if not shows and not distributions.changes(list(findings.first.inputs), name):
+        return False
+    try:
+        outcome = reference.run(
+            input_seed=seed + 1,
+            init_seed=seed,
+            distribution=name,
+            variants=("native", "float64") if is_sided and findings.errors else ("native",),
+            training=findings.training,
+        )
+    except ReferenceFailed:
+        return False
+    other = outcome.outputs["native"]
+    if not as_finite(own, other) or (shows and all(map(torch.equal, own, other))):
+        return False
+    if is_sided:
+        return _is_as_sound(findings.errors, own, outcome)
+    return name != "scaled" or scales_along(own, other)
+
+
+def _is_simple(first: Outcome) -> bool:
+    """Whether there are no weights and one input to be multiplied: then little cancels that had all signs before."""
+    return not first.state_bytes and sum(x.is_floating_point() for x in first.inputs) == 1
+
+
+def _is_as_sound(errors: Sequence[float], own: Sequence[torch.Tensor], outcome: Outcome) -> bool:
+    """Whether an answer can be told from a wrong one as well as on the problem's own inputs.
+
+    Args:
+        errors: of the answers on these, relative; none without a float64 oracle.
+        own: the answers themselves.
+        outcome: of other inputs.
+    """
+    other = outcome.outputs["native"]
+    if not as_large(own, other):
+        return False
+    return not errors or as_exact(errors, relative_errors(outcome.outputs["float64"], other))
 
 
 def _try_answers(findings: _Findings, reference: Reference, precision: str, seed: int, seeds: int) -> None:
     draws = Draws(reference, findings.oracle, precision, findings.training, seed, seeds)
-    for name in findings.deciding:
+    for name in (name for name in findings.deciding if name in distributions.TELLING):
         try:
             found = accepted_answers(draws, name)
         except ReferenceFailed:

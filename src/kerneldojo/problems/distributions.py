@@ -8,6 +8,11 @@ integers, zeros stay zero, probabilities still sum to one, a symmetric matrix st
 its own process to what `get_inputs` returned. Shapes, dtypes and strides are kept.
 
 * `signed`: tensors without negative values are centred on zero and doubled in width; decides like the problem's own.
+* `negative`: every element is negative and some way from zero, and so are the weights: a maximum that begins at zero
+  instead of minus infinity is wrong, and all products are positive. Decides.
+* `opposed`: the first tensor is all positive, the second all negative and so on by turns, and weights are negative:
+  products of two inputs, or of one and the weights, are negative. Decides.
+* `scalars`: numbers that are inputs themselves (a slope, a scale) come a little nearer to zero. Decides.
 * `offset`: everything is shifted far from zero, where differences of large numbers lose digits.
 * `heavy`: every element is scaled by its own log-normal factor, so that a few dominate.
 * `scaled`: float32 tensors are multiplied by a power of two beyond the range of float16, which has TF32's precision
@@ -16,19 +21,28 @@ its own process to what `get_inputs` returned. Shapes, dtypes and strides are ke
 
 from __future__ import annotations
 
+import itertools
 import math
+import random
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from kerneldojo.problems.pieces import memory_order, pieces
 
-DECIDING = ("own", "signed")
+TELLING = ("own", "signed")
+"""Deciding distributions in which answers that need no work must be wrong."""
+SIDED = ("negative", "opposed")
+"""Deciding distributions in which tensors have elements of one sign. Much may be zero or constant there."""
+DECIDING = (*TELLING, *SIDED, "scalars")
 """Distributions in which every answer must be right."""
 PROBING = ("offset", "heavy", "scaled")
 """Distributions that refuse only non-finite or grossly wrong answers."""
 NAMES = DECIDING + PROBING
 
+MARGIN = 1.0
+"""How far from zero `negative` and `opposed` keep everything, in standard deviations."""
 OFFSET = 64.0
 """Shift of `offset`, in standard deviations."""
 SCALE_BITS = 18
@@ -37,6 +51,8 @@ HEAVY_SPREAD = 1.5
 """Standard deviation of the logarithm of the factors of `heavy`."""
 HEAVY_LIMIT = 100.0
 """Largest factor of `heavy`; the smallest is its inverse."""
+NEARER = (0.8, 0.95)
+"""`scalars` multiplies by a number between these."""
 FEW_VALUES = 8
 """A tensor with at most so many distinct values is taken for labels or flags."""
 
@@ -55,12 +71,19 @@ def transform(values: Any, name: str, seed: int) -> Any:
     if name not in NAMES:
         raise ValueError(f"unknown distribution {name!r}: use one of {', '.join(NAMES)}")
     generators: dict[torch.device, torch.Generator] = {}
+    signs = _signs(name)
+    factor = random.Random(seed).uniform(*NEARER) if name == "scalars" else 1.0
 
     def walk(value: Any) -> Any:
+        if isinstance(value, float):
+            return value * factor
+        if name == "scalars" and isinstance(value, torch.Tensor):
+            return value
         if isinstance(value, torch.Tensor):
             if value.device not in generators:
                 generators[value.device] = torch.Generator(value.device).manual_seed(seed)
-            return transform_tensor(value, name, generators[value.device])
+            sign = next(signs) if name in SIDED and has_sides(value) else 0.0
+            return transform_tensor(value, name, generators[value.device], sign)
         if isinstance(value, dict):
             return {key: walk(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
@@ -70,14 +93,20 @@ def transform(values: Any, name: str, seed: int) -> Any:
     return values if name == "own" else walk(values)
 
 
-def transform_tensor(own: torch.Tensor, name: str, generator: torch.Generator) -> torch.Tensor:
+def transform_tensor(own: torch.Tensor, name: str, generator: torch.Generator, sign: float = 0.0) -> torch.Tensor:
     """Redraw one tensor; the very same object where its structure (or the distribution) asks for no change.
 
-    `generator` is of the tensor's device: what millions of factors are drawn by decides how long it takes.
+    Args:
+        own: the tensor; left as it is.
+        name: the distribution.
+        generator: of the tensor's device: what millions of factors are drawn by decides how long it takes.
+        sign: that of all elements in a distribution with sides; 0 for a tensor that keeps its own.
     """
     base = _without_expansion(own)
     if base is not own:
-        return transform_tensor(base, name, generator).expand(own.shape)
+        return transform_tensor(base, name, generator, sign).expand(own.shape)
+    if name in SIDED and not sign:
+        return own
     if name == "own" or is_structural(own) or (name == "signed" and bool((own < 0).any())):
         return own
     if name == "heavy" and _is_sorted(own):
@@ -91,9 +120,9 @@ def transform_tensor(own: torch.Tensor, name: str, generator: torch.Generator) -
     ordered = result.permute(in_memory)
     pairs = [own.permute(in_memory), ordered, *([factors.permute(in_memory)] if factors is not None else [])]
     if not ordered.is_contiguous():  # There are holes between its elements.
-        return result.copy_(_changed(own, name, mean, deviation, factors, generator))
+        return result.copy_(_changed(own, name, mean, deviation, factors, generator, sign))
     for source, target, *drawn in pieces(*pairs):
-        target.copy_(_changed(source, name, mean, deviation, drawn[0] if drawn else None, generator))
+        target.copy_(_changed(source, name, mean, deviation, drawn[0] if drawn else None, generator, sign))
     return result
 
 
@@ -104,16 +133,35 @@ def _changed(
     deviation: float,
     factors: torch.Tensor | None,
     generator: torch.Generator,
+    sign: float,
 ) -> torch.Tensor:
     """Some elements of a tensor with this mean and deviation, redrawn; zeros stay."""
     wide = own.to(torch.float64 if own.dtype == torch.float64 else torch.float32)
     if name == "signed":
         changed = (wide - mean) * 2.0
+    elif name in SIDED:
+        changed = (wide.abs() + MARGIN * deviation) * sign
     elif name == "offset":
         changed = wide + OFFSET * deviation
     else:
         changed = wide * (factors if factors is not None else _draw(own.shape, own.device, generator)).to(wide)
     return torch.where(own == 0, torch.zeros_like(wide), changed)
+
+
+def has_negative_weights(name: str) -> bool:
+    """Whether the weights that a constructor draws at random are negative where inputs have this distribution."""
+    return name in SIDED
+
+
+def _signs(name: str) -> Iterator[float]:
+    """One for each tensor that has sides, in the order of inputs."""
+    return itertools.cycle((1.0, -1.0) if name == "opposed" else (-1.0,))
+
+
+def has_sides(x: torch.Tensor) -> bool:
+    """Whether its signs may be changed. What is sorted stays so: its order may be what it is for."""
+    base = _without_expansion(x)
+    return not is_structural(base) and not _is_sorted(base)
 
 
 def _moments(x: torch.Tensor) -> tuple[float, float]:
@@ -126,6 +174,12 @@ def _moments(x: torch.Tensor) -> tuple[float, float]:
 
 def changes(values: Any, name: str) -> bool:
     """Whether `transform` would change anything in `values`."""
+    if isinstance(values, float):
+        return name == "scalars" and math.isfinite(values) and values != 0.0
+    if isinstance(values, torch.Tensor) and name == "scalars":
+        return False
+    if isinstance(values, torch.Tensor) and name in SIDED:
+        return has_sides(values)
     if isinstance(values, torch.Tensor):
         values = _without_expansion(values)
         if name == "own" or is_structural(values):

@@ -1,0 +1,51 @@
+"""Which inputs the rounds of a verdict meet, and that a second call has everything of its own."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from kerneldojo.contestant import tree
+from kerneldojo.judging.contestant import Answer, Delivery
+from kerneldojo.judging.hosted import Hosted
+from kerneldojo.judging.outputs import check_outputs
+from kerneldojo.judging.processes import host_arena
+from kerneldojo.judging.protocol import PROTOCOLS
+from kerneldojo.judging.reference import Expected
+from kerneldojo.judging.rounds import drawn_order
+from kerneldojo.judging.ruling import Ruling
+from kerneldojo.problems.distributions import DECIDING, TELLING
+
+
+def test_every_distribution_is_met_and_those_that_tell_most_come_first() -> None:
+    orders = {drawn_order(DECIDING) for _ in range(200)}
+    others = [name for name in DECIDING if name not in TELLING]
+    assert orders == {(*TELLING, *rest) for rest in itertools.permutations(others)}
+    assert drawn_order(("own",)) == ("own",)
+    for name in ("standard", "strict"):
+        assert PROTOCOLS[name].num_rounds >= len(DECIDING)
+
+
+def test_a_second_call_has_its_own_numbers_and_its_tensors_at_the_old_places() -> None:
+    session: Any = SimpleNamespace(arena=host_arena(1 << 20))
+    hosted = Hosted(session, 10.0)
+    node = hosted.give([torch.zeros(3), {"slope": 0.25}, (torch.ones(2, 2),)])
+    first = hosted.peek(node)
+    second = hosted.rewrite(node, [torch.full((3,), 7.0), {"slope": 0.5}, (torch.full((2, 2), 9.0),)])
+    assert [view.data_ptr() for view in hosted.peek(second)] == [view.data_ptr() for view in first]
+    told = tree.decode(second, session.arena.view)
+    assert told[1] == {"slope": 0.5}
+    assert (float(told[0][0]), float(told[2][0][0, 0])) == (7.0, 9.0)
+
+
+def test_a_wrong_answer_is_told_what_was_unusual_about_its_inputs() -> None:
+    answer = Answer([torch.zeros(64)], [{}], None, [], [], 0.0)
+    expected = Expected([], {"native": [-torch.rand(64)]}, {}, mutates_inputs=False, work=[])
+    for distribution, words in (("own", "tolerance)"), ("negative", "all negative)"), ("heavy", "unusual magnitude)")):
+        with pytest.raises(Ruling) as refused:
+            check_outputs(answer, expected, 1, Delivery(names=[], needed=False), distribution=distribution)
+        assert refused.value.message.endswith(words)
