@@ -186,7 +186,7 @@ def _library_shares(work: Work, gpu: GPU) -> tuple[float, float]:
         share = min(1.0, blocks / gpu.num_multiprocessors)
         return min(1.0, SOLO_BANDWIDTH * share), share
     # Reductions are parallel over what they read, everything else over what it writes.
-    elements = max(outputs, work.read_bytes // 4)
+    elements = max(outputs, work.read_bytes // 4) if work.pattern == "reduction" else outputs
     warps = max(1.0, elements / 128) / gpu.num_multiprocessors
     active = min(1.0, elements / 512 / gpu.num_multiprocessors)
     active = max(active, 1 / gpu.num_multiprocessors)
