@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kerneldojo import Candidate, Evaluation, Problem, judge
@@ -101,7 +103,7 @@ def test_a_kernel_behind_an_operator_of_its_own_is_charged_once() -> None:
     assert evaluation.speedup == pytest.approx(2.1, abs=0.1)
 
 
-def claimed(own: list[dict], compulsory: int) -> Findings:
+def claimed(own: list[dict[str, Any]], compulsory: int) -> Findings:
     """What is made of a claim, where the reference copies 64 KiB."""
     moved = [{"storage": storage, "num_bytes": 1 << 15} for storage in (0, 1)]
     theirs = {"own": False, "name": "aten::clone", "pattern": "elementwise", "reads": moved[:1], "writes": moved[1:]}
@@ -112,7 +114,7 @@ def claimed(own: list[dict], compulsory: int) -> Findings:
 
 
 def test_a_candidate_whose_counted_work_cannot_have_seen_the_inputs_pays_for_all_of_the_references_work() -> None:
-    def own(accessed: int) -> list[dict]:
+    def own(accessed: int) -> list[dict[str, Any]]:
         return [{"own": True, "name": "store", "num_programs": 64, "accessed_bytes": accessed}]
 
     told, honest, little = claimed(own(32), 1 << 16), claimed(own(1 << 16), 1 << 16), claimed(own(32), 0)
