@@ -84,6 +84,14 @@ def test_fusing_two_elementwise_operations_is_faster(num_bytes):
         assert 1.5 < apart / fused < 2.5
 
 
+def test_an_elementwise_kernel_of_a_thread_an_element_costs_what_the_librarys_does_however_many_inputs_it_reads():
+    count, inputs = 2048, ((0, 4 * 2048), (1, 4 * 2048))
+    moved = {"reads": traffic(*inputs), "writes": traffic((2, 4 * count)), "accessed_bytes": 12 * count}
+    own = Work(own=True, name="kernel", num_programs=count // 512, num_warps=4, arithmetic=count, **moved)
+    library = Work(own=False, name="aten::add", pattern="elementwise", arithmetic=count, **moved)
+    assert price([own], H100).total_ms == price([library], H100).total_ms
+
+
 def test_a_full_grid_is_far_faster_than_one_program():
     full, one = (ms(own_elementwise(64 * MIB, programs)) for programs in (16384, 1))
     assert one > 30 * full

@@ -1,7 +1,8 @@
-"""Problems that take a good part of the memory there is: what lies where, and what is told apart."""
+"""Problems that take a good part of the memory or the time there is: what lies where, and what is told apart."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,13 +16,13 @@ from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.host import host_arena
 from kerneldojo.judging.processes import ForkServer, Session
 from kerneldojo.judging.protocol import Protocol, protocol
-from kerneldojo.judging.reference import Reference
+from kerneldojo.judging.reference import Reference, patience
 from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.shares import Shares
 from kerneldojo.judging.surroundings import request
 from kerneldojo.judging.verdict import Findings
-from kerneldojo.schema import Candidate, Problem
+from kerneldojo.schema import Candidate, Problem, Status
 
 GIB = 1 << 30
 SOURCE = """
@@ -43,7 +44,7 @@ def server() -> Generator[ForkServer]:
 def test_arguments_and_results_may_take_more_than_half_of_what_is_shared(server: ForkServer) -> None:
     """Four MiB are shared, and one tensor of 2.8 MB goes out, and comes in again."""
     with Session(server, host_arena(4 << 20), request(Protocol(), "h100")) as session:
-        reference = Reference(session, Problem(name="p", source=SOURCE), 60.0)
+        reference = Reference(session, Problem(name="p", source=SOURCE))
         reference.load()
         inputs = reference.draw("get_inputs", 1)
         assert inputs[0].shape == (700_000,)
@@ -76,13 +77,33 @@ def test_an_audit_alone_has_room_for_the_answers_to_several_draws(gib: int) -> N
 
 def test_equal_answers_in_two_precisions_are_kept_once(server: ForkServer) -> None:
     with Session(server, host_arena(16 << 20), request(Protocol(), "h100")) as session:
-        reference = Reference(session, Problem(name="p", source=SOURCE), 60.0)
+        reference = Reference(session, Problem(name="p", source=SOURCE))
         reference.load()
         reference.begin("m", 1, 1, training=True)
         inputs = reference.draw("get_inputs", 1)
         outputs = reference.expect("m", inputs, ("native", "tf32", "float64"), 1).outputs
         assert outputs["tf32"][0] is outputs["native"][0]
         assert outputs["float64"][0].dtype == torch.float64
+
+
+def test_a_reference_that_never_ends_is_found_out_by_one_command_however_long_the_slow_may_take(
+    server: ForkServer,
+) -> None:
+    source = f"import time\n{SOURCE}".replace("return x[:8]", "time.sleep(x[0].item()); return x[:8]")
+    with Session(server, host_arena(16 << 20), request(Protocol(), "h100")) as session:
+        reference = Reference(session, Problem(name="p", source=source), patience=0.8)
+        reference.load()
+        reference.begin("m", 1, 1, training=True)
+        started = time.monotonic()
+        for _ in range(3):
+            reference.expect("m", [torch.full((8,), 0.4)], ("native",), 1)
+        assert time.monotonic() - started > 0.8
+        with pytest.raises(Ruling, match="not finished in time") as caught:
+            reference.expect("m", [torch.full((8,), 1000.0)], ("native",), 1)
+        assert caught.value.status is Status.INVALID_PROBLEM
+        assert time.monotonic() - started < 20
+    assert patience(20.0) == 60
+    assert patience(500.0) == 500
 
 
 def test_the_largest_tensor_of_kernelbench_fits_an_h200() -> None:

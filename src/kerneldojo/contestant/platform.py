@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import nn
 
+from kerneldojo.contestant import tree
 from kerneldojo.contestant.arena import Arena, HostArena, Packer, Slot
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class Seen(Protocol):
 
     work: list[dict[str, Any]]
     specializations: list[dict[str, Any]]
+    outputs: Any
+    """What the call returned; whoever called sets it."""
 
 
 @dataclass
@@ -38,6 +41,8 @@ class Record:
     """Kernels and library operations with their bytes and FLOPs, as `devices.interpreter.Work`."""
     specializations: list[dict[str, Any]] = field(default_factory=list)
     """Signatures under which own kernels were launched, for compiling them for a target."""
+    outputs: Any = None
+    """See `Seen`."""
 
 
 class Platform(Protocol):
@@ -88,8 +93,8 @@ class Platform(Protocol):
         """Move an instance to this device."""
         ...
 
-    def called(self, *, silenced: bool) -> AbstractContextManager[Seen]:
-        """Surroundings for one call."""
+    def called(self, instance: nn.Module, arguments: Any, *, silenced: bool) -> AbstractContextManager[Seen]:
+        """Surroundings for one call of `instance` with `arguments`, which is made by whoever enters them."""
         ...
 
     def tf32(self) -> AbstractContextManager[Any]:
@@ -165,7 +170,7 @@ class HostPlatform:
         return instance
 
     @contextmanager
-    def called(self, *, silenced: bool) -> Generator[Record]:
+    def called(self, instance: nn.Module, arguments: Any, *, silenced: bool) -> Generator[Record]:
         """Nothing is counted."""
         yield Record()
 
@@ -194,9 +199,10 @@ class InterpretPlatform(HostPlatform):
         super().__init__(arena_fds)
         interpreter.use_gpu(gpu(gpu_name))
         self.capability = gpu(gpu_name).compute_capability
+        self._ledger = interpreter.Ledger()
 
     @contextmanager
-    def called(self, *, silenced: bool) -> Generator[Record]:
+    def called(self, instance: nn.Module, arguments: Any, *, silenced: bool) -> Generator[Record]:
         """Count the work of a call, or turn the candidate's own kernels into no-ops."""
         from kerneldojo.devices import interpreter
 
@@ -205,10 +211,13 @@ class InterpretPlatform(HostPlatform):
             with interpreter.silenced():
                 yield record
             return
-        meter = interpreter.Meter()
+        state = [*instance.parameters(), *instance.buffers()]
+        self._ledger.open([*tree.tensors(arguments), *state])
+        meter = interpreter.Meter(self._ledger)
         try:
             with meter:
                 yield record
+            meter.returned([*tree.tensors(record.outputs), *instance.buffers()])
         finally:
             # Also of a call that failed: what it tried to launch may be what does not compile.
             # Thousands of them, in a call that loops over time steps: what is not said is what is not so.

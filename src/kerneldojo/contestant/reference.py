@@ -58,9 +58,9 @@ def expect(
         # is anything for an audit, which asks for the footprint instead.
         is_native = variant == command["variants"][0] and not command.get("footprint")
         counted = is_native or not isinstance(platform, HostPlatform)
-        called = platform.called(silenced=False) if counted else nullcontext(Record())
+        called = platform.called(instance, own, silenced=False) if counted else nullcontext(Record())
         with torch.no_grad(), _precision(platform, variant), called as record, footprint:
-            outputs = instance(*own)
+            outputs = record.outputs = instance(*own)
             platform.synchronize()
         if isinstance(footprint, Footprint):
             answer["peak_bytes"], answer["reduction_length"] = footprint.peak_bytes, footprint.reduction_length

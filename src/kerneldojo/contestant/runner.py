@@ -215,9 +215,10 @@ class Runner:
         seed_everything(command["seed"])
         record: Seen | None = None
         try:
-            with torch.no_grad(), self._platform.called(silenced=command.get("silenced", False)) as record:
+            silenced = command.get("silenced", False)
+            with torch.no_grad(), self._platform.called(instance, arguments, silenced=silenced) as record:
                 started = time.perf_counter()
-                outputs = instance(*arguments)
+                outputs = record.outputs = instance(*arguments)
                 self._platform.synchronize()
                 elapsed = time.perf_counter() - started
         except BaseException as error:

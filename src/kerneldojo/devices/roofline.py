@@ -96,13 +96,14 @@ def price(
     """Price the work of one call.
 
     Args:
-        works: in order of launch, as a `Meter` counted them.
+        works: in order of launch, as a `Meter` counted them; what is from outside has no price here.
         gpu: the device.
         compiled: registers and shared memory of own kernels, where they were compiled; others are taken to be small.
         baseline: `compile` prices the library's operations as `compile_baseline` fuses them.
     """
     if baseline == "compile":
         works = compile_baseline(works)
+    works = [work for work in works if work.pattern != "outside"]
     built = {item.specialization: item for item in compiled}
     costs = [(work, cost(work, gpu, built.get(work.specialization))) for work in works]
     totals: dict[tuple[bool, int, str], tuple[float, int]] = {}
@@ -186,7 +187,7 @@ def _library_shares(work: Work, gpu: GPU) -> tuple[float, float]:
         share = min(1.0, blocks / gpu.num_multiprocessors)
         return min(1.0, SOLO_BANDWIDTH * share), share
     # Reductions are parallel over what they read, everything else over what it writes.
-    elements = max(outputs, work.read_bytes // 4)
+    elements = max(outputs, work.read_bytes // 4) if work.pattern == "reduction" else outputs
     warps = max(1.0, elements / 128) / gpu.num_multiprocessors
     active = min(1.0, elements / 512 / gpu.num_multiprocessors)
     active = max(active, 1 / gpu.num_multiprocessors)

@@ -18,8 +18,9 @@ from kerneldojo.schema import Frozen, content_hash
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "fp8", "int8"]
 """Classes of arithmetic with a peak rate of their own; `fp16` stands for bfloat16 too."""
 
-Pattern = Literal["elementwise", "reduction", "product", "convolution", "attention", "other"]
-"""How an operation touches its data, which decides how well a library does it and what a compiler can fuse."""
+Pattern = Literal["elementwise", "reduction", "product", "convolution", "attention", "other", "outside"]
+"""How an operation touches its data, which decides how well a library does it and what a compiler can fuse. `outside`
+is no operation: bytes that counted work read, or the caller got, and that no counted work had written."""
 
 Count = Annotated[int, Field(ge=0, le=1 << 62)]
 Amount = Annotated[float, Field(ge=0, le=1e24, allow_inf_nan=False)]

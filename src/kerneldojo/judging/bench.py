@@ -16,12 +16,13 @@ from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.ends import HostedEnd, Infrastructure
 from kerneldojo.judging.host import HostBench, judge_on_host
 from kerneldojo.judging.protocol import Protocol, protocol
-from kerneldojo.judging.ruling import Ruling
+from kerneldojo.judging.ruling import Ruling, quoted
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.languages import Language, language_of
 from kerneldojo.problems import ProblemError, check_source
 from kerneldojo.problems.audit import AuditReport
 from kerneldojo.schema import MAX_SOURCE_BYTES, Candidate, Evaluation, Problem, Status
+from kerneldojo.schema.parsing import parse_python
 
 if TYPE_CHECKING:
     from kerneldojo.judging.gate import Guest
@@ -213,7 +214,20 @@ def read(problem: Problem, candidate: Candidate) -> None:
     if not candidate.source.strip():
         raise Ruling(Status.COMPILE_ERROR, "the source is empty")
     if candidate.entry_point not in candidate.source:
-        raise Ruling(Status.COMPILE_ERROR, f"the source does not define {candidate.entry_point}")
+        missing = f"the source does not define {candidate.entry_point}"
+        raise Ruling(Status.COMPILE_ERROR, _syntax_error(candidate.source) or missing)
+
+
+def _syntax_error(source: str) -> str:
+    """Why a source is not Python, with its line; empty if it is, or nobody can say."""
+    try:
+        parse_python(source)
+    except SyntaxError as error:
+        text = "".join(char if char.isprintable() else "?" for char in error.msg[:500])
+        return f"import: SyntaxError: {text}{quoted(source, error.lineno or 0)}"
+    except (ValueError, RecursionError, MemoryError):
+        return ""
+    return ""
 
 
 _shared: list[Judge] = []

@@ -23,7 +23,7 @@ from kerneldojo.judging.gate import Gate, Guest
 from kerneldojo.judging.idleness import Canary, measure_idle
 from kerneldojo.judging.processes import ForkServer, Session
 from kerneldojo.judging.protocol import Protocol
-from kerneldojo.judging.reference import Reference
+from kerneldojo.judging.reference import Reference, patience
 from kerneldojo.judging.reference_times import ReferenceTimes
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.runners import Runners
@@ -31,8 +31,6 @@ from kerneldojo.judging.shares import Shares
 from kerneldojo.judging.surroundings import request
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Problem, content_hash
-
-REFERENCE_SECONDS = 600.0
 
 
 class GatedSession(Session):
@@ -160,11 +158,11 @@ class Bench(ABC):
         reference = None if has_all else self.runners.take(key)
         if reference is None:
             session = self._session(protocol, guest, None, silent=False, room=room)
-            reference = Reference(session, problem, REFERENCE_SECONDS)
+            reference = Reference(session, problem, patience(protocol.timeout))
         else:
             assert isinstance(reference.hosted.session, GatedSession)
             reference.hosted.session.attend(guest)
-            reference.renew(REFERENCE_SECONDS)
+            reference.renew(patience(protocol.timeout))
             self.clear(reference.hosted.arena)
         guest.budgets.append(reference.hosted)
         is_spent = True

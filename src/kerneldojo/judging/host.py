@@ -18,7 +18,7 @@ from kerneldojo.judging.cause import check_cause, no_own_kernel
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
 from kerneldojo.judging.protocol import Protocol
-from kerneldojo.judging.reference import Reference
+from kerneldojo.judging.reference import Reference, patience
 from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.stock import Endings, Ready, References
@@ -34,7 +34,6 @@ COMPILE_ARENA_BYTES = 1 << 20
 """No tensor goes to a compiling contestant."""
 NUM_READY = 2
 """Sessions that are kept ready for the next candidates, of each fork server."""
-REFERENCE_SECONDS = 600.0
 
 
 class HostBench:
@@ -69,7 +68,7 @@ class HostBench:
     def reference(self, problem: Problem, protocol: Protocol, model: str = DEFAULT_MODEL) -> Reference:
         """A reference runner with the problem loaded, on the model of GPU that it is to believe in; the caller's."""
         session = Session(self.interpreting, host_arena(ARENA_BYTES), request(protocol, model))
-        reference = Reference(session, problem, REFERENCE_SECONDS)
+        reference = Reference(session, problem, patience(protocol.timeout))
         try:
             reference.load()
         except BaseException:
@@ -85,7 +84,7 @@ class HostBench:
         if reference is None:
             reference = self.reference(problem, protocol, model)
         else:
-            reference.renew(REFERENCE_SECONDS)
+            reference.renew(patience(protocol.timeout))
         try:
             yield reference
         finally:

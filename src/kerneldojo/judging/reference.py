@@ -16,6 +16,17 @@ from kerneldojo.judging.processes import Session
 from kerneldojo.judging.ruling import of_reference
 from kerneldojo.schema import Problem
 
+BUDGET_SECONDS = 600.0
+"""For all that a verdict asks of a reference runner, the audit of a new problem included."""
+COMMAND_SECONDS = 60.0
+"""For one of its commands, if the candidate does not have longer for everything. One that takes as long hangs, or is of
+a problem that nobody could be judged on in the time that there is."""
+
+
+def patience(timeout: float) -> float:
+    """Seconds that one command may take, where a candidate has `timeout` seconds for all that it does."""
+    return max(COMMAND_SECONDS, timeout)
+
 
 @dataclass(frozen=True)
 class Expected:
@@ -41,10 +52,16 @@ class Reference:
     """Drives the process in which the problem's own code runs.
 
     Everything that this code does wrong is a ruling of `invalid_problem`: the problem may come from a stranger.
+
+    Args:
+        session: the process.
+        problem: what runs in it.
+        patience: seconds that one command may take.
     """
 
-    def __init__(self, session: Session, problem: Problem, budget: float) -> None:
-        self.hosted = Hosted(session, budget)
+    def __init__(self, session: Session, problem: Problem, patience: float = COMMAND_SECONDS) -> None:
+        self.hosted = Hosted(session, BUDGET_SECONDS)
+        self._patience = patience
         self._problem = problem
         self.num_uses = 1
         """Verdicts that it has served, the present one included."""
@@ -52,9 +69,10 @@ class Reference:
         """Whether it ever did what it should not: then it serves no other verdict."""
         self._is_loaded = False
 
-    def renew(self, budget: float) -> None:
+    def renew(self, patience: float) -> None:
         """Begin another verdict, with a time budget of its own."""
-        self.hosted = Hosted(self.hosted.session, budget)
+        self.hosted = Hosted(self.hosted.session, BUDGET_SECONDS)
+        self._patience = patience
         self.num_uses += 1
 
     def post_open(self) -> None:
@@ -170,7 +188,7 @@ class Reference:
     def collect_expect(self, variants: tuple[str, ...]) -> Expected:
         """Wait for what `post_expect` began."""
         with self._watched("forward"):
-            answer = self.hosted.session.collect(self.hosted.remaining)
+            answer = self.hosted.collect(self._patience)
         return self._take_expected(answer, variants)
 
     def _take_expected(self, answer: dict[str, Any], variants: tuple[str, ...]) -> Expected:
@@ -194,7 +212,8 @@ class Reference:
         """Bytes of each input tensor on which the outputs depend; see `problems.influence`."""
         self.hosted.clear()
         arguments = self.hosted.give(inputs)
-        answer = self._ask("needed_bytes", "forward", instance=instance, seed=seed, arguments=arguments)
+        with self._watched("forward"):  # Dozens of calls, of a forward that has been seen to end.
+            answer = self.hosted.ask("needed_bytes", instance=instance, seed=seed, arguments=arguments)
         return [int(count) for count in answer["needed_bytes"]]
 
     def release(self) -> None:
@@ -207,7 +226,7 @@ class Reference:
 
     def _ask(self, operation: str, stage: str, **fields: Any) -> dict[str, Any]:
         with self._watched(stage):
-            return self.hosted.ask(operation, **fields)
+            return self.hosted.ask(operation, timeout=self._patience, **fields)
 
     @contextmanager
     def _watched(self, stage: str) -> Generator[None]:

@@ -31,6 +31,8 @@ class CallRecord:
     """The candidate's own Triton kernels and extensions loaded so far in this process: `name`, `own`."""
     specializations: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """Kernels are compiled for this very device as they run; only what they lacked, `launcher`: a signature's types."""
+    outputs: Any = None
+    """What the call returned; of no interest here."""
 
 
 class CudaPlatform:
@@ -165,7 +167,7 @@ class CudaPlatform:
         return instance.to(self.device)
 
     @contextmanager
-    def called(self, *, silenced: bool) -> Generator[CallRecord]:
+    def called(self, instance: nn.Module, arguments: Any, *, silenced: bool) -> Generator[CallRecord]:
         """One call with poisoned memory: what it does not write is NaN.
 
         Raises:

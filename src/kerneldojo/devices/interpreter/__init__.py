@@ -3,7 +3,8 @@
 `prepare` patches Triton and torch for good, in a process whose environment said `TRITON_INTERPRET=1` before Triton was
 imported. From then on kernels run on numpy, host tensors claim to be on `cuda:0`, and
 
-- `Meter` records what a call launches, with exact bytes and FLOPs (`works`, `specializations`);
+- `Meter` records what a call launches, with exact bytes and FLOPs (`works`, `specializations`), and
+  with a `Ledger` what reached its kernels from outside;
 - `silenced` turns every kernel launch into a no-op, however the kernel is reached;
 - `UnsupportedOnDevice` is raised by what only a GPU can do, such as inline assembly.
 
@@ -22,12 +23,23 @@ from kerneldojo.devices.interpreter.errors import UnsupportedOnDevice
 if TYPE_CHECKING:
     from kerneldojo.devices.interpreter.emulation import use_gpu
     from kerneldojo.devices.interpreter.launching import silenced
+    from kerneldojo.devices.interpreter.ledger import Ledger
     from kerneldojo.devices.interpreter.metering import Meter
 
 TRITON_VERSION = "3.6."
 """The interpreter's internals that are patched are those of this release."""
 
-__all__ = ["TRITON_VERSION", "Meter", "UnsupportedOnDevice", "pose", "prepare", "silenced", "use_gpu", "warm_up"]
+__all__ = [
+    "TRITON_VERSION",
+    "Ledger",
+    "Meter",
+    "UnsupportedOnDevice",
+    "pose",
+    "prepare",
+    "silenced",
+    "use_gpu",
+    "warm_up",
+]
 
 _prepared = False
 
@@ -72,8 +84,8 @@ def pose() -> None:
 
 
 def __getattr__(name: str) -> object:
-    """`Meter`, `silenced` and `use_gpu` import Triton, which must not happen before the environment is set."""
-    rooms = {"Meter": "metering", "silenced": "launching", "use_gpu": "emulation"}
+    """What is named here imports Triton, which must not happen before the environment is set."""
+    rooms = {"Meter": "metering", "Ledger": "ledger", "silenced": "launching", "use_gpu": "emulation"}
     if name not in rooms:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     return getattr(import_module(f"{__name__}.{rooms[name]}"), name)

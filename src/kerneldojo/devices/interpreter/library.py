@@ -28,6 +28,7 @@ ALLOCATIONS = names(
     "empty empty_like empty_strided new_empty new_empty_strided empty_permuted lift_fresh resize_ detach alias "
     "_local_scalar_dense scalar_tensor is_same_size set_ record_stream _has_compatible_shallow_copy_type"
 )
+OVERWRITING = names("copy_ fill_ zero_ normal_ uniform_")
 CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d", "conv_transpose", "mkldnn_convolution")
 PRODUCTS = (
     "mm",
@@ -63,6 +64,11 @@ CLASSES: dict[torch.dtype, Precision] = {
     torch.uint8: "int8",
 }
 
+OPERATORS = frozenset(torch._C._dispatch_get_all_op_names())  # pyright: ignore[reportPrivateUsage]
+"""Operators that were there before any hosted code: the library's. One that a source defines (`torch.library`) is none:
+what it does inside is what counts."""
+FOREIGN = names("lift_fresh from_file set_ detach alias")
+"""Operators that hand on memory which others filled."""
 
 SHARED_BYTES = 256 << 20
 """A storage larger than this is taken for an arena that holds several buffers."""
@@ -121,7 +127,7 @@ def operation(function: Any, args: Any, kwargs: Any, output: Any, storages: Stor
         output: what it returned.
         storages: numbering of memory.
     """
-    name = function._schema.name.split("::")[-1]
+    name = _name(function)
     inputs, outputs = _tensors((args, kwargs)), _tensors(output)
     changed = _changed(function, args, kwargs)
     if name in ALLOCATIONS or not (inputs or outputs):
@@ -133,7 +139,7 @@ def operation(function: Any, args: Any, kwargs: Any, output: Any, storages: Stor
     written = _unique([*fresh, *changed])
     if not sum(t.numel() for t in written):
         return None
-    overwritten = {id(t) for t in changed} if name in ("copy_", "fill_", "zero_", "normal_", "uniform_") else set()
+    overwritten = {id(t) for t in changed} if name in OVERWRITING else set()
     read = _unique([t for t in inputs if id(t) not in overwritten])
     pattern = classify(name)
     flops = _flops(function, args, kwargs, output) if pattern in ("product", "convolution", "attention") else 0.0
@@ -153,6 +159,32 @@ def operation(function: Any, args: Any, kwargs: Any, output: Any, storages: Stor
     )
 
 
+def is_of_library(function: Any) -> bool:
+    """Whether an operator is one of the library's own, and does what it did when it was taken in."""
+    name = function.name()
+    return name in OPERATORS and f"{name.replace('::', '/')}/CPU" not in _replaced()
+
+
+def _replaced() -> set[str]:
+    """Operators given another implementation from Python, as `torch.library` lists them."""
+    return torch.library._impls  # pyright: ignore
+
+
+def met_by(function: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """Tensors whose content an operation is about to read or to change."""
+    return [] if _name(function) in ALLOCATIONS else _tensors((args, kwargs))
+
+
+def made_by(function: Any, args: Any, kwargs: Any, output: Any) -> list[torch.Tensor]:
+    """Tensors whose content is what an operation that was just done left there, uninitialised memory included."""
+    name = _name(function)
+    if name in FOREIGN:
+        return []
+    if "batch_norm" in name:  # Running statistics are updated, which not every schema says.
+        return [*_tensors(output), *_tensors((args, kwargs))]
+    return [*_tensors(output), *_changed(function, args, kwargs)]
+
+
 def classify(name: str) -> Pattern:
     """How an operator touches its data, by its name without namespace and overload."""
     base = name.removesuffix("_")
@@ -167,6 +199,11 @@ def classify(name: str) -> Pattern:
     if any(base.startswith(part) for part in OTHERS):
         return "other"
     return "elementwise"
+
+
+def _name(function: Any) -> str:
+    """Without namespace and overload."""
+    return function._schema.name.split("::")[-1]
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:

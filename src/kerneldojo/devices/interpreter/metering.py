@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
@@ -13,10 +14,14 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kerneldojo.devices.interpreter.launching import OPTIONS, STATE, Launch, without_modes
-from kerneldojo.devices.interpreter.library import Storages, operation
+from kerneldojo.devices.interpreter.ledger import Ledger
+from kerneldojo.devices.interpreter.library import Storages, is_of_library, made_by, met_by, operation
 from kerneldojo.devices.interpreter.tally import Region, Tally
-from kerneldojo.devices.work import Argument, Configuration, Constant, KernelName, Specialization, Work
+from kerneldojo.devices.work import Argument, Configuration, Constant, KernelName, Specialization, Traffic, Work
 
+_DISPATCH: Any = torch._C  # pyright: ignore[reportPrivateUsage]
+_ON_HOST = _DISPATCH.DispatchKeySet(_DISPATCH.DispatchKey.CPU)
+"""What an operator that hosted code defined is carried out as, with the meter watching what it does inside."""
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
@@ -25,9 +30,13 @@ class Meter:
 
     Counts are exact: distinct bytes by the addresses that were touched, FLOPs by the operations that were done. Memory
     that is written by library operations and kernels stays alive until the meter is dropped.
+
+    Args:
+        ledger: what tells bytes that no counted work wrote; without one they are not told.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: Ledger | None = None) -> None:
+        self._ledger = ledger
         self.works: list[Work] = []
         self._specializations: dict[str, Specialization] = {}
         self._kernels: list[Any] = []
@@ -54,13 +63,15 @@ class Meter:
     def begin(self, launch: Launch) -> Tally:
         """Called by a launch before its first program."""
         regions: dict[int, Region] = {}
-        for tensor in _tensors(launch.arguments.values()):
+        tensors = _tensors(launch.arguments.values())
+        for tensor in tensors:
             start, stop, number = self._storages.place(tensor)
             regions[number] = Region(number, start, stop - start)
         # Before the first program: one that fails may be one that would not have compiled.
         specialization = specialize(launch)
         self._specializations.setdefault(specialization.key, specialization)
-        return Tally(list(regions.values()))
+        with without_modes():
+            return Tally(list(regions.values()), self._outside(tensors))
 
     def end(self, launch: Launch, tally: Tally) -> None:
         """Called by a launch after its last program."""
@@ -68,6 +79,8 @@ class Meter:
         if not any(kernel is launch.function for kernel in self._kernels):
             self._kernels.append(launch.function)
         identity = next(i for i, kernel in enumerate(self._kernels) if kernel is launch.function)
+        reads = tally.traffic("read")
+        self._account(launch, tally, reads)
         self.works.append(
             Work(
                 own=True,
@@ -78,7 +91,7 @@ class Meter:
                 num_programs=math.prod(launch.grid),
                 num_warps=_number(launch.options.get("num_warps"), 4),
                 num_launches=1 if math.prod(launch.grid) else 0,
-                reads=tally.traffic("read"),
+                reads=reads,
                 writes=tally.traffic("write"),
                 accessed_bytes=tally.accessed_bytes,
                 products=tally.flops(),
@@ -88,11 +101,57 @@ class Meter:
             )
         )
 
-    def dispatched(self, function: Any, args: Any, kwargs: Any, output: Any) -> None:
+    def _account(self, launch: Launch, tally: Tally, reads: tuple[Traffic, ...]) -> None:
+        """Note what a launch wrote, and what it read that nothing counted had written."""
+        if self._ledger is None:
+            return
+        with without_modes():
+            written = {item.storage: item.num_bytes for item in tally.traffic("write")}
+            for tensor in _tensors(launch.arguments.values()):
+                self._wrote(tensor, written.get(self._storages.number(tensor), 0), tally.outside)
+            self._from_outside(item.num_bytes for item in reads if item.storage in tally.outside)
+            if any(tally.elsewhere.values()):
+                self._from_outside([self._ledger.outside_bytes(tally.elsewhere["read"], tally.elsewhere["write"])])
+
+    def _wrote(self, tensor: torch.Tensor, num_bytes: int, outside: frozenset[int]) -> None:
+        """Account for a buffer, unless most of what it holds may still be what came from outside."""
+        start, stop, number = self._storages.place(tensor)
+        if self._ledger and num_bytes and (number not in outside or num_bytes >= stop - start):
+            self._ledger.note(tensor)
+
+    def _outside(self, tensors: Iterable[torch.Tensor]) -> frozenset[int]:
+        """Storages of those tensors that hold what came from outside; to be asked without modes."""
+        ledger = self._ledger
+        return frozenset(self._storages.number(t) for t in tensors if ledger.is_outside(t)) if ledger else frozenset()
+
+    def _from_outside(self, counts: Iterable[int]) -> None:
+        num_bytes = sum(counts)
+        if num_bytes:
+            reads = (Traffic(storage=0, num_bytes=num_bytes),)
+            self.works.append(Work(own=False, name="off the meter", pattern="outside", num_launches=0, reads=reads))
+
+    def returned(self, tensors: Iterable[torch.Tensor]) -> None:
+        """What a call answers is read by whoever called it."""
+        with without_modes():
+            for tensor in tensors:
+                self._from_outside(tensor.numel() * tensor.element_size() for _ in self._outside([tensor]))
+
+    def dispatching(self, function: Any, args: Any, kwargs: Any) -> frozenset[int]:
+        """Called before each operation of the library; which storages hold what came from outside."""
+        if self._ledger is None or function.is_view:
+            return frozenset()
+        with without_modes():
+            return self._outside(met_by(function, args, kwargs))
+
+    def dispatched(self, function: Any, args: Any, kwargs: Any, output: Any, outside: frozenset[int]) -> None:
         """Called after each operation of the library."""
         work = operation(function, args, kwargs, output, self._storages)
         if work is not None:
+            self._from_outside(item.num_bytes for item in work.reads if item.storage in outside)
             self.works.append(work)
+        if self._ledger is not None and not function.is_view:
+            for tensor in made_by(function, args, kwargs, output):
+                self._wrote(tensor, tensor.numel() * tensor.element_size(), outside)
 
 
 class _Dispatched(TorchDispatchMode):
@@ -101,9 +160,14 @@ class _Dispatched(TorchDispatchMode):
         self._meter = meter
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        output = func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if not is_of_library(func):
+            with self:
+                return func.redispatch(_ON_HOST, *args, **kwargs)
+        outside = self._meter.dispatching(func, args, kwargs)
+        output = func(*args, **kwargs)
         with without_modes():
-            self._meter.dispatched(func, args, kwargs or {}, output)
+            self._meter.dispatched(func, args, kwargs, output, outside)
         return output
 
 

@@ -40,11 +40,18 @@ class Region:
 
 
 class Tally:
-    """Counters of one launch."""
+    """Counters of one launch.
 
-    def __init__(self, regions: list[Region]) -> None:
+    Args:
+        regions: the memory of its arguments.
+        outside: storages that hold, as it begins, what no counted work wrote (`ledger`).
+    """
+
+    def __init__(self, regions: list[Region], outside: frozenset[int] = frozenset()) -> None:
         self._regions = regions
-        self._elsewhere: dict[str, set[int]] = {"read": set(), "write": set()}
+        self.outside = outside
+        self.elsewhere: dict[str, set[int]] = {"read": set(), "write": set()}
+        """Addresses touched that lie in no argument's memory."""
         self.accessed_bytes = 0
         self.operand_bytes = 0
         self.arithmetic = 0
@@ -78,7 +85,7 @@ class Tally:
             if inside.any():
                 region.touch(direction, addresses[inside], size)
                 addresses = addresses[~inside]
-        self._elsewhere[direction].update((addresses // np.uint64(size) * np.uint64(size)).tolist())
+        self.elsewhere[direction].update((addresses // np.uint64(size) * np.uint64(size)).tolist())
 
     def traffic(self, direction: str) -> tuple[Traffic, ...]:
         """Distinct bytes by storage; memory that belongs to no argument is the last storage, number 2^40."""
@@ -87,8 +94,8 @@ class Tally:
             num_bytes = region.distinct_bytes(direction)
             if num_bytes:
                 found[region.storage] += num_bytes
-        if self._elsewhere[direction]:
-            found[1 << 40] += 4 * len(self._elsewhere[direction])
+        if self.elsewhere[direction]:
+            found[1 << 40] += 4 * len(self.elsewhere[direction])
         return tuple(Traffic(storage=storage, num_bytes=count) for storage, count in sorted(found.items()))
 
     def flops(self) -> tuple[Flops, ...]:
