@@ -1,4 +1,4 @@
-"""Reference runners that wait for their problem: how many, where memory is free and where it is not."""
+"""Reference runners that wait for their problem, and sessions that end: who waits for whom."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kerneldojo import Problem
+from kerneldojo import Candidate, Problem
 from kerneldojo.judging import stock
 from kerneldojo.judging.host import HostBench
 from kerneldojo.judging.processes import Session
@@ -27,6 +27,14 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+GOOD = "import torch\nclass ModelNew(torch.nn.Module): pass\n"
+FORKING = """
+import os, time
+for _ in range(COUNT):
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(600)
+"""
 
 
 @pytest.fixture
@@ -41,6 +49,23 @@ def serve(bench: HostBench, factor: int) -> Session:
     problem = Problem(name=f"times_{factor}", source=SOURCE.replace("FACTOR", str(factor)))
     with bench.lent_reference(problem, Protocol(), "h100") as reference:
         return reference.hosted.session
+
+
+@pytest.mark.parametrize("count", [0, 2, 40])
+def test_a_session_in_which_a_candidate_started_processes_is_gone_when_its_verdict_is_given(
+    bench: HostBench, count: int
+) -> None:
+    candidate = Candidate(source=GOOD + FORKING.replace("COUNT", str(count)))
+    contestant = bench.contestant(candidate, Protocol())
+    session = contestant.hosted.session
+    contestant.load(60.0)
+    session.wait_started()
+    pids = session.pids()
+    assert session.has_company() is (count > 0)
+    bench.endings.add(session)
+    if count:
+        assert session.ended is not None
+        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
 def test_memory_is_spare_by_what_the_machine_says(monkeypatch: pytest.MonkeyPatch) -> None:

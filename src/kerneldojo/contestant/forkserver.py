@@ -282,7 +282,9 @@ class Server:
                 slot.contained.hear()
                 if not slot.contained.is_enclosed:
                     return
-                message = {"started": {"measures": list(slot.contained.measures), "keeper": slot.contained.keeper}}
+                contained = slot.contained
+                started = {"measures": list(contained.measures), "keeper": contained.keeper, "pid": contained.pid}
+                message = {"started": started}
         except sandbox.SandboxError as error:  # Its keeper failed: our fault, and no reason to lose the others.
             message = {"failed": f"{type(error).__name__}: {last_line(str(error))}"}
         finally:

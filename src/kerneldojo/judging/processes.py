@@ -24,6 +24,9 @@ from kerneldojo.judging.servers import ForkServer
 
 __all__ = ["ForkServer", "Session", "host_arena"]
 
+NUM_OWN = 2
+"""Processes of a session below its keeper that hosted code did not start: itself, and the first of its namespace."""
+
 log = logging.getLogger(__name__)
 
 
@@ -58,6 +61,7 @@ class Session:
         """Whether it need not stand still in others' windows: it is making a context, and is nobody's yet."""
         self._number = 0
         self._answered = 0
+        self._pid = 0
         self._is_dying = False
         self._scratch = Path(tempfile.mkdtemp(prefix="dojo-", dir=own_folder()))
         self._door, their_door = channel_pair()
@@ -168,7 +172,16 @@ class Session:
 
     def pids(self) -> list[int]:
         """Ids of its processes as they are now; none before it has started or once it has ended."""
-        return descendants(self._keeper) if self._keeper and self.ended is None else []
+        if not self._keeper or self.ended is not None:
+            return []
+        below = descendants(self._keeper)
+        if self._pid and self._pid not in below:  # Its fork server is its parent; its orphans are its keeper's.
+            below += [self._pid, *descendants(self._pid)]
+        return below
+
+    def has_company(self) -> bool:
+        """Whether hosted code has started processes that are there now."""
+        return len(self.pids()) > NUM_OWN
 
     def freeze(self, timeout: float = 5.0) -> None:
         """Stop it from running until `thaw`; returns when it is stopped, or has ended."""
@@ -224,6 +237,7 @@ class Session:
         if "started" in message:
             self.measures = tuple(message["started"]["measures"])
             self._keeper = int(message["started"]["keeper"])
+            self._pid = int(message["started"]["pid"] or 0)
         if "ended" in message:
             self.ended = message["ended"]
 

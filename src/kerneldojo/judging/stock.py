@@ -42,7 +42,12 @@ log = logging.getLogger(__name__)
 
 
 class Endings:
-    """Waits for sessions to end, in a thread of its own; the order to kill them is given at once."""
+    """Waits for sessions to end, in a thread of its own; the order to kill them is given at once.
+
+    One whose candidate has started processes is waited for by whoever ends it: hundreds of them take a second to die,
+    in which the next verdict would have less of the machine. A contestant alone stops when its end is ordered, or a
+    moment later; to clear it away takes tens of milliseconds, in which the kernel mostly waits.
+    """
 
     def __init__(self) -> None:
         self._queue: queue.Queue[Session | None] = queue.Queue(MAX_ENDING)
@@ -50,7 +55,10 @@ class Endings:
         self._thread: threading.Thread | None = None
 
     def add(self, session: Session) -> None:
-        """Kill a session and everything in it; returns before it is gone."""
+        """Kill a session and everything in it; returns before it is gone, unless a candidate has forked in it."""
+        if session.has_company():
+            close(session)
+            return
         session.order_end()
         with self._lock:
             if self._thread is None:
