@@ -37,7 +37,7 @@ def compare_command(
         if as_json:
             print_json(found, output)
             return
-        from kerneldojo.cli.bench_panel import comparison_panel
+        from kerneldojo.cli.compare_panel import comparison_panel
 
         console_for(output).print(comparison_panel(found))
         if out is not None:

@@ -46,7 +46,8 @@ def write_all(run: Path, episodes: Sequence[Episode], config: MetricsConfig) -> 
         searches = list(record.read(run / record.SEARCHES))
     except ValueError as error:
         raise RunError(str(error)) from error
-    verdicts = read_verdicts(run / AGAINST_COMPILE)
+    against_compile = run / AGAINST_COMPILE
+    verdicts = read_verdicts(against_compile) if against_compile.exists() else None
     metrics = measure(episodes, config, against_compile=verdicts, searches=searches)
     try:
         write_whole(run / METRICS, metrics.model_dump_json(indent=1).encode())
