@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plays import episode, run, turn, verdict
 
+from kerneldojo.episodes import PlayConfig
 from kerneldojo.report import Metrics, MetricsConfig, NotComparable, compare, measure
 from kerneldojo.report.bootstrap import Bootstrap
 from kerneldojo.schema import Episode
@@ -214,6 +215,33 @@ def test_runs_that_cannot_be_compared_are_refused() -> None:
         compare([episode("a", 0, [1.0])], [episode("a", 0, [], turns=(other,))])
 
 
+def test_runs_of_different_devices_are_compared_only_when_asked_for_and_differences_are_told() -> None:
+    def played(device: str, **settings: object) -> list[Episode]:
+        judged = turn(0, 2.0).model_copy(update={"evaluation": verdict(2.0, device=device)})
+        return [episode("a", 0, [], turns=(judged,), settings=PlayConfig.model_validate(settings).model_dump())]
+
+    one, other = played("model:h100"), played("model:a100", num_turns=5, context={"type": "best", "window": 2})
+    with pytest.raises(NotComparable, match=r"device \(model:h100 against model:a100\).*--anyway"):
+        compare(one, other, config=QUICK)
+    found = compare(one, other, config=QUICK, anyway=True).unlike
+    assert [(item.setting, item.is_of_verdicts) for item in found] == [
+        ("device", True),
+        ("turns", False),
+        ("context", False),
+    ]
+    assert found[2].words == "context (everything against best, window 2, keep last no)"
+    with pytest.raises(NotComparable, match=r"protocol \(quick against standard\)"):
+        silent = [episode("a", 0, ["no_code"], settings=PlayConfig(protocol="quick").model_dump())]
+        compare(silent, [episode("a", 0, [2.0])], config=QUICK)
+    assert compare(played("cuda:0 (NVIDIA H200)"), played("cuda:3 (NVIDIA H200)"), config=QUICK).unlike == ()
+    unread = turn(0, "compile_error")
+    failed = verdict("compile_error").model_copy(update={"device": "cuda:0"})
+    unread = unread.model_copy(update={"evaluation": failed})
+    assert compare(played("cuda:0 (NVIDIA H200)"), [episode("a", 0, [], turns=(unread,))], config=QUICK).unlike == ()
+    more = compare(one, [*one, one[0].model_copy(update={"sample": 1})], config=QUICK).unlike
+    assert [item.words for item in more] == ["samples (1 against 2)"]
+
+
 def test_a_problem_whose_source_changed_is_left_out() -> None:
     a = [episode("a", 0, [1.0]), episode("b", 0, [1.0])]
     changed = a[0].problem.model_copy(update={"source": "another"})
@@ -221,3 +249,5 @@ def test_a_problem_whose_source_changed_is_left_out() -> None:
     found = compare(a, b, config=QUICK)
     assert found.changed == ("katas/1/a",)
     assert [one.problem for one in found.problems] == ["katas/1/b"]
+    with pytest.raises(NotComparable, match="share no problem, and of 1 with equal names the sources differ"):
+        compare(a[:1], b[:1], config=QUICK)

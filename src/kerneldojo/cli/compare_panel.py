@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kerneldojo.cli.pieces import framed, open_table
+from kerneldojo.cli.pieces import correct_label, framed, open_table
 from kerneldojo.cli.text import counted, one_line, percent, ratio
 from kerneldojo.report import Comparison
 
@@ -28,6 +28,14 @@ def comparison_panel(comparison: Comparison) -> RenderableType:
         )
         if names
     ]
+    for one in comparison.unlike:
+        if one.is_of_verdicts:
+            words = f"Different {one.setting}, {one.a} (A) and {one.b} (B): the figures are not of one kind."
+            lines.append(Text(one_line(words), "bold yellow"))
+    others = [one.words for one in comparison.unlike if not one.is_of_verdicts]
+    if others:
+        also = "also " if len(others) < len(comparison.unlike) else ""
+        lines.append(Text(one_line(f"They {also}differ in {', '.join(others)}."), "yellow"))
     note = (
         "Means over problems of avg@n. Ranges: 95 %, paired bootstrap over problems; coloured where they leave 0 out."
     )
@@ -58,6 +66,8 @@ def _differences(comparison: Comparison) -> Table:
 
 def _label(name: str) -> str:
     """`fast at 1.2×` for `fast_1.2`; of a mean of speedups, what failures count as."""
+    if name == "correct":
+        return correct_label((0,))
     threshold = name.removeprefix("fast_")
     return f"fast at {threshold}×" if threshold != name else f"{name}, failures 0" if "speedup" in name else name
 
