@@ -129,4 +129,4 @@ def _small_print(metrics: Metrics) -> Iterator[Text]:
     if "modeled" in metrics.timing_sources:
         yield Text("Times are modelled by a roofline, not measured; they are for development only.", "cyan")
     if not metrics.timing_sources:
-        yield Text("Nothing was timed on this device, so there are no speedups.", "dim")
+        yield Text("Nothing was timed, so there are no speedups.", "dim")

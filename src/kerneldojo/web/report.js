@@ -50,7 +50,7 @@ function header() {
     "The others are left out and failures are not, so that figures against it are too low. Starting the benchmark again goes on."));
   if (modeled) page.append(el("div", { class: "notice" }, "The times in this report are ", el("b", {}, "modelled"),
     ", not measured: a roofline of the device priced them. They are for development, not for a board."));
-  if (!M.timing_sources.length && c.turns) page.append(el("div", { class: "notice" }, "Nothing was timed on this device, so there are no speedups; none are invented."));
+  if (!M.timing_sources.length && c.turns) page.append(el("div", { class: "notice" }, "Nothing was timed, so there are no speedups; none are invented."));
 }
 
 function tiles() {
