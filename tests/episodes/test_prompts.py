@@ -7,7 +7,16 @@ import ast
 import pytest
 from verdicts_of_play import PROBLEM, passed, verdict
 
-from kerneldojo.episodes import PlayConfig, Summaries, feedback, first_episode, next_messages
+from kerneldojo.episodes import (
+    Best,
+    Everything,
+    PlayConfig,
+    Summaries,
+    feedback,
+    first_episode,
+    next_messages,
+    parse_context,
+)
 from kerneldojo.episodes.compact import outline
 from kerneldojo.episodes.feedback import not_parsed
 from kerneldojo.episodes.one_shot import ANSWERS, TRITON
@@ -173,3 +182,12 @@ def test_an_answer_without_code_or_cut_is_told_so():
     assert "No code" in not_parsed(Answer(text=""), PlayConfig())
     assert "cut at 8192 tokens" in not_parsed(Answer(text="", finish="length"), PlayConfig())
     assert not_parsed(Answer(text="", finish="length"), COMPACT) == "not parsed: too long"
+
+
+def test_contexts_as_a_command_line_writes_them() -> None:
+    assert parse_context("everything") == Everything()
+    assert (parse_context("best"), parse_context("best:2")) == (Best(), Best(window=2))
+    assert parse_context("summaries:0") == Summaries(max_summary_chars=0)
+    for wrong in ("best:0", "best:", "best:-1", "best:x", "everything:3", "summaries:", "most"):
+        with pytest.raises(ValueError, match=f"context '{wrong}': use everything"):
+            parse_context(wrong)

@@ -14,11 +14,15 @@ from plays import episode, run
 from rich.console import Console
 
 from kerneldojo.cli.arguments import BadUsage
-from kerneldojo.cli.bench_panel import bench_panel, comparison_panel
+from kerneldojo.cli.bench_panel import bench_panel
+from kerneldojo.cli.compare_panel import comparison_panel
 from kerneldojo.cli.selecting import numbers, select
+from kerneldojo.cli.text import percent
 from kerneldojo.problems import load_suite
 from kerneldojo.report import Metrics, MetricsConfig, compare, measure
 from kerneldojo.schema import Problem
+from kerneldojo.search import Budget, Spent
+from kerneldojo.search.record import SearchRecord
 
 FIVE = """
 import torch
@@ -30,6 +34,9 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+
+
+BENCH = ["bench", "--suite", "katas:1", "--policy", "teacher", "--out", "x"]
 
 
 def dojo(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -88,10 +95,10 @@ def test_what_is_no_problem_or_degenerate_is_left_out_said_and_not_tried_again(
     out = tmp_path / "run"
     first = bench(kernelbench, out)
     assert first.returncode == 0, first.stderr
-    broken, degenerate = first.stderr.splitlines()
+    (broken,) = first.stderr.splitlines()
     assert broken.startswith("dojo: 1 problem left out: level 1, 21_Broken.py: not Python")
-    assert degenerate.startswith("dojo: 1 answer to 1 problem left out, invalid problem: the problem is degenerate")
-    assert "Left out for invalid problem: 1 answer to 1 problem" in " ".join(first.stdout.replace("│", " ").split())
+    told = " ".join(first.stdout.replace("│", " ").split())  # once: what is in the panel is not said beside it
+    assert "Left out for invalid problem: 1 answer to 1 problem; the first, kernelbench/1/20_Five: the problem" in told
     metrics = Metrics.model_validate_json((out / "metrics.json").read_text())
     assert (metrics.counts.problems, metrics.counts.turns, metrics.counts.masked_turns) == (2, 3, 1)
     assert [(one.first_problem, one.problems) for one in metrics.refusals] == [("kernelbench/1/20_Five", 1)]
@@ -144,7 +151,10 @@ def test_the_audit_refuses_what_is_no_problem_beside_the_others(kernelbench: Pat
         (["compare", "nowhere", "nowhere"], "no run folder"),
         (["bench", "--suite", "nothing", "--policy", "teacher", "--out", "x"], "unknown suite"),
         (["bench", "--suite", "katas:1", "--subset", "5-1", "--policy", "teacher", "--out", "x"], "--subset"),
-        (["bench", "--suite", "katas:1", "--strategy", "zigzag", "--policy", "teacher", "--out", "x"], "zigzag"),
+        ([*BENCH, "--strategy", "zigzag"], "zigzag"),
+        ([*BENCH, "--baseline", "compile", "--also-compile"], "leave one out"),
+        ([*BENCH, "--context", "best:0"], "best:4"),
+        ([*BENCH, "--tokens", "9"], "--tokens bounds the searches of --strategy"),
     ],
 )
 def test_a_mistake_is_one_line(arguments: list[str], words: str) -> None:
@@ -174,11 +184,38 @@ def test_subsets_and_ids() -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_panels_show_what_was_measured(width: int) -> None:
     console = Console(record=True, width=width, file=StringIO())
-    episodes = [*run(5, 2, 2), episode("masked", 0, ["failed"])]
-    console.print(bench_panel(measure(episodes, MetricsConfig(num_draws=200)), title="[red]a\x1b[2Jrun"))
+    episodes = [*run(5, 2, 2), episode("masked", 0, ["failed"]), episode("long", 0, [], finish="budget")]
+    searches = [
+        SearchRecord(
+            strategy=strategy,
+            policy="teacher",
+            problem="a",
+            problem_hash="a",
+            seed=0,
+            budget=Budget(calls=None, verdicts=12, tokens=20_000),
+            spent=Spent(calls=2, verdicts=2, tokens=900, prompt_tokens=4_000, dollars=0.0123),
+            speedups=(0.0, 1.37),
+            speedup=1.37,
+        )
+        for strategy in ("serial", "parallel", "best-first", "16x8")
+    ]
+    metrics = measure(episodes, MetricsConfig(num_draws=200), against_compile={}, searches=searches)
+    console.print(bench_panel(metrics, title="[red]a\x1b[2Jrun"))
     paired = compare(run(5, 2, 2), run(5, 2, 2, boost=2.0), config=MetricsConfig(num_draws=200))
     console.print(comparison_panel(paired))
     text = console.export_text()
     for words in ("[red]a\\x1b[2Jrun", "policy failed (masked)", "modelled", "A better on 0, B on", "best@2"):
         assert words in text, words
+    flat = " ".join(text.replace("│", " ").split())
+    exploits = metrics.exploits[0]
+    for words in (
+        "correct, fast at 0×",
+        "1 sample of 1 problem never began, since the first prompt does not fit: failures in every figure",
+        "0 were judged against torch.compile",
+        "20,000 tokens",
+        "best confirmed 1.37× 1.37×",
+        f"no_causal_kernel {exploits.count} ({percent(exploits.share)})",
+        "8 answers, 8 verdicts, 16,000 prompt and 3,600 generated tokens, $0.049",
+    ):
+        assert words in flat, words
     assert "…" not in text  # nothing is cut

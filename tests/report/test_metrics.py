@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plays import episode, run, turn, verdict
 
+from kerneldojo.episodes import PlayConfig
 from kerneldojo.report import Metrics, MetricsConfig, NotComparable, compare, measure
 from kerneldojo.report.bootstrap import Bootstrap
 from kerneldojo.schema import Episode
@@ -117,6 +118,24 @@ def test_our_faults_are_masked_and_counted_and_an_answer_without_code_is_a_failu
     assert (correct.value, correct.count) == (0.5, 2)
 
 
+def test_an_attempt_whose_first_prompt_does_not_fit_is_a_failure_in_every_figure() -> None:
+    cut = [episode("b", sample, [], finish="budget") for sample in range(2)]
+    episodes = [episode("a", 0, [2.0, 3.0]), episode("a", 1, [2.0], finish="budget"), *cut]
+    metrics = measure(episodes, QUICK)
+    counts = metrics.counts
+    assert (counts.turns, counts.cut_episodes, counts.too_long_samples, counts.too_long_problems) == (3, 3, 2, 1)
+    for turn_ in ("turn 1", "last turn", "best of history"):
+        assert value(metrics, "correct", turn=turn_) == 0.5
+        assert value(metrics, "fast", p=1.0, turn=turn_) == 0.5
+    assert value(metrics, "correct", turn="turn 2") == pytest.approx(1 / 3)  # the other cut one was not played so far
+    assert value(metrics, "correct", unit="problem", aggregate="best", k=2, turn="best of history") == 0.5
+    assert "prompt_too_long" not in {one.name for one in metrics.statuses}
+    only = measure(cut, QUICK)
+    assert (value(only, "correct"), only.counts.turns_each, only.budgets) == (0.0, 0, ())
+    (pair,) = compare(cut, [episode("b", 0, [2.0])], config=QUICK).problems
+    assert (pair.correct_a, pair.winner) == (0.0, "b")
+
+
 def test_without_times_there_are_no_speedups_but_correctness() -> None:
     metrics = measure([episode("a", 0, ["untimed"]), episode("a", 1, ["incorrect"])], QUICK)
     assert value(metrics, "fast", p=0.0) == 0.5
@@ -137,6 +156,14 @@ def test_budgets_set_serial_beside_parallel_under_equal_calls() -> None:
     assert [(point.calls, point.figures[2].value) for point in parallel.points] == [(1, 1.5), (2, 2.0)]
     assert [(point.calls, point.figures[2].value) for point in serial.points] == [(1, 1.5), (2, 3.0)]
     assert [(point.calls, point.figures[2].value) for point in both.points] == [(2, 3.0), (4, 4.0)]
+    assert [(point.verdicts, point.tokens) for point in serial.points] == [(1, 412), (2, 824)]
+    assert [(point.verdicts, point.tokens) for point in both.points] == [(2, 824), (4, 1648)]
+
+
+def test_what_a_run_cost() -> None:
+    cost = measure([episode("a", 0, [1.0, "no_code"]), episode("a", 1, ["failed"])], QUICK).cost
+    assert (cost.calls, cost.verdicts, cost.prompt_tokens, cost.answer_tokens) == (3, 1, 900, 412)
+    assert (cost.seconds, cost.dollars) == (1.5, 0.0)
 
 
 def test_against_compile_uses_its_own_verdicts() -> None:
@@ -148,6 +175,9 @@ def test_against_compile_uses_its_own_verdicts() -> None:
     assert value(metrics, "fast", p=1.0) == 1.0
     assert value(metrics, "fast", p=1.0, against="compile") == 0.0
     assert value(metrics, "correct", against="compile") == 1.0
+    assert metrics.against_compile is not None and not metrics.against_compile.is_partial
+    partial = measure([played], QUICK, against_compile={}).against_compile
+    assert partial is not None and partial.is_partial and (partial.judged, partial.passed) == (0, 1)
 
 
 def test_the_bootstrap_draws_problems_and_covers() -> None:
@@ -185,6 +215,33 @@ def test_runs_that_cannot_be_compared_are_refused() -> None:
         compare([episode("a", 0, [1.0])], [episode("a", 0, [], turns=(other,))])
 
 
+def test_runs_of_different_devices_are_compared_only_when_asked_for_and_differences_are_told() -> None:
+    def played(device: str, **settings: object) -> list[Episode]:
+        judged = turn(0, 2.0).model_copy(update={"evaluation": verdict(2.0, device=device)})
+        return [episode("a", 0, [], turns=(judged,), settings=PlayConfig.model_validate(settings).model_dump())]
+
+    one, other = played("model:h100"), played("model:a100", num_turns=5, context={"type": "best", "window": 2})
+    with pytest.raises(NotComparable, match=r"device \(model:h100 against model:a100\).*--anyway"):
+        compare(one, other, config=QUICK)
+    found = compare(one, other, config=QUICK, anyway=True).unlike
+    assert [(item.setting, item.is_of_verdicts) for item in found] == [
+        ("device", True),
+        ("turns", False),
+        ("context", False),
+    ]
+    assert found[2].words == "context (everything against best, window 2, keep last no)"
+    with pytest.raises(NotComparable, match=r"protocol \(quick against standard\)"):
+        silent = [episode("a", 0, ["no_code"], settings=PlayConfig(protocol="quick").model_dump())]
+        compare(silent, [episode("a", 0, [2.0])], config=QUICK)
+    assert compare(played("cuda:0 (NVIDIA H200)"), played("cuda:3 (NVIDIA H200)"), config=QUICK).unlike == ()
+    unread = turn(0, "compile_error")
+    failed = verdict("compile_error").model_copy(update={"device": "cuda:0"})
+    unread = unread.model_copy(update={"evaluation": failed})
+    assert compare(played("cuda:0 (NVIDIA H200)"), [episode("a", 0, [], turns=(unread,))], config=QUICK).unlike == ()
+    more = compare(one, [*one, one[0].model_copy(update={"sample": 1})], config=QUICK).unlike
+    assert [item.words for item in more] == ["samples (1 against 2)"]
+
+
 def test_a_problem_whose_source_changed_is_left_out() -> None:
     a = [episode("a", 0, [1.0]), episode("b", 0, [1.0])]
     changed = a[0].problem.model_copy(update={"source": "another"})
@@ -192,3 +249,5 @@ def test_a_problem_whose_source_changed_is_left_out() -> None:
     found = compare(a, b, config=QUICK)
     assert found.changed == ("katas/1/a",)
     assert [one.problem for one in found.problems] == ["katas/1/b"]
+    with pytest.raises(NotComparable, match="share no problem, and of 1 with equal names the sources differ"):
+        compare(a[:1], b[:1], config=QUICK)

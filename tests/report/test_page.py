@@ -13,6 +13,8 @@ from plays import episode, run, turn, verdict
 
 from kerneldojo.report import MetricsConfig, compare, measure, write_comparison, write_report
 from kerneldojo.schema import Candidate, Episode, Evaluation, Exploit, KernelTime, Status
+from kerneldojo.search import Budget, Spent
+from kerneldojo.search.record import SearchRecord
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 in_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium (apt-get install chromium)")
@@ -71,6 +73,45 @@ def test_the_report_draws_its_table_its_curves_and_one_episode(tmp_path: Path) -
     assert 'class="t-k"' in dom  # highlighted
     assert 'class="add"' in dom  # the difference to the turn before
     assert "modelled" in text
+    assert "cost4 answers, 3 verdicts, 2,700 prompt and 1,236 generated tokens" in text
+    assert "correct, fast at 0×" in text
+
+
+@in_browser
+def test_the_report_tells_what_is_missing_and_what_searches_found(tmp_path: Path) -> None:
+    played = [episode("kata", 0, [2.5]), episode("kata", 1, ["incorrect"]), episode("long", 0, [], finish="budget")]
+    refused = episode("flat", 0, ["invalid_problem"])
+    search = SearchRecord(
+        strategy=HOSTILE,
+        policy="teacher",
+        problem="kata",
+        problem_hash="kata",
+        seed=0,
+        budget=Budget(calls=None, verdicts=2, tokens=4_000),
+        spent=Spent(calls=2, verdicts=2, tokens=3_600),
+        speedups=(0.0, 3.25),
+        speedup=3.25,
+        verdicts=(1, 2),
+        tokens=(1_500, 3_600),
+    )
+    episodes = [*played, refused]
+    page = tmp_path / "report.html"
+    write_report(page, episodes, measure(episodes, QUICK, against_compile={}, searches=[search]), title="a run")
+    dom, console, _ = opened(page, tmp_path, "#1/0/0")
+    assert console == ""
+    text = visible(dom)
+    for words in (
+        "1 sample of 1 problem never began: not even the first prompt fits",
+        "No turn was played: the first prompt does not fit. It counts as a failure.",
+        "Left out for invalid problem: 1 answer to 1 problem; the first, katas/1/flat",
+        "The part against torch.compile is not finished: of 1 answer that passed, 0 were judged",
+        "2 verdicts, 4,000 tokens",
+        "best confirmed speedup3.25×",
+        "cost of the searches2 answers, 2 verdicts, 0 prompt and 3,600 generated tokens",
+        "callsverdictstokens",
+    ):
+        assert words in text, words
+    assert "data-owned" not in dom.partition("<body")[0]
 
 
 @in_browser
@@ -131,9 +172,10 @@ def test_ten_thousand_turns_open(tmp_path: Path) -> None:
 
 
 @in_browser
-@pytest.mark.parametrize("outcome", ["untimed", "failed"])
-def test_a_run_without_figures_is_still_a_page(tmp_path: Path, outcome: str) -> None:
-    dom, console, _ = opened(report(tmp_path / "report.html", [episode("kata", 0, [outcome])]), tmp_path, "#0/0/0")
+@pytest.mark.parametrize("outcomes", [["untimed"], ["failed"], []], ids=["untimed", "failed", "too long"])
+def test_a_run_without_figures_is_still_a_page(tmp_path: Path, outcomes: list[str | float]) -> None:
+    played = [episode("kata", 0, outcomes, finish="turns" if outcomes else "budget")]
+    dom, console, _ = opened(report(tmp_path / "report.html", played), tmp_path, "#0/0/0")
     assert console == ""
     assert "no times were taken" in visible(dom)
 
@@ -141,11 +183,12 @@ def test_a_run_without_figures_is_still_a_page(tmp_path: Path, outcome: str) -> 
 @in_browser
 def test_a_comparison_draws_both_runs(tmp_path: Path) -> None:
     page = tmp_path / "compare.html"
-    write_comparison(page, compare(run(6, 2, 2), run(6, 2, 2, boost=2.0), names=("one", HOSTILE), config=QUICK))
+    write_comparison(page, compare(run(6, 2, 2), run(6, 3, 2, boost=2.0), names=("one", HOSTILE), config=QUICK))
     dom, console, requests = opened(page, tmp_path)
     assert console == ""
     assert 'id="differences"' in dom
     assert "katas/1/kata_5" in visible(dom)
+    assert "The runs differ in samples (2 against 3)." in visible(dom)
     assert "evil.invalid" not in requests
     assert "data-owned" not in dom.partition("<body")[0]
 

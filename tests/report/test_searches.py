@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kerneldojo.report.budgets import search_curves
+from kerneldojo.report.budgets import MEASURES
+from kerneldojo.report.searches import search_curves, search_figures
 from kerneldojo.search import Budget, Spent
 from kerneldojo.search.record import SearchRecord, append, read
 
@@ -48,11 +49,45 @@ def test_curves_are_means_over_the_problems_that_all_strategies_searched() -> No
         record("parallel", "b", 2.0, 2.0, seed=0),
         record("parallel", "b", 4.0, 4.0, seed=1),  # two searches of one problem count as their mean
     ]
-    serial, parallel = search_curves(records)
+    serial, parallel = search_curves(records, MEASURES)
     assert [point.calls for point in serial.points] == [1, 2]
     correct, fast, mean = serial.points[0].figures
     assert (correct.value, fast.value, mean.value) == (0.5, 0.0, 0.5)
     assert [figure.value for figure in serial.points[1].figures] == [1.0, 1.0, 2.25]
     assert parallel.points[1].figures[2].value == (0.5 + 3.0) / 2
     assert mean.low is not None and mean.high is not None and mean.low <= 0.5 <= mean.high
-    assert search_curves([]) == []
+    assert search_curves([], MEASURES) == []
+
+
+def test_figures_and_costs_of_searches() -> None:
+    tokens = {"tokens": (100, 300), "verdicts": (1, 2), "spent": Spent(calls=2, verdicts=2, tokens=300, dollars=0.5)}
+    records = [
+        record("serial", name, *speeds).model_copy(update=tokens)
+        for name, *speeds in (("a", 0.0, 1.5), ("b", 1.1, 0.0))
+    ]
+    degenerate = record("serial", "c", 0.0).model_copy(update={"refused": "the problem is degenerate"})
+    (found,) = search_figures([*records, degenerate], (0.0, 1.0, 1.2))
+    assert (found.searches, found.problems, found.best, found.budget) == (2, 2, 1.5, Budget(calls=2))
+    assert [(one.name, one.p, one.value) for one in found.figures] == [
+        ("correct", None, 0.5),
+        ("fast", 0.0, 0.5),
+        ("fast", 1.0, 0.5),
+        ("fast", 1.2, 0.5),
+        ("speedup mean", None, 0.75),
+    ]
+    assert (found.cost.calls, found.cost.answer_tokens, found.cost.dollars) == (4, 600, 1.0)
+    (curve,) = search_curves(records, MEASURES)
+    assert [(point.calls, point.verdicts, point.tokens) for point in curve.points] == [(1, 1, 100), (2, 2, 300)]
+
+
+def test_a_search_that_ended_sooner_stays_where_it_is_and_older_records_have_calls_alone() -> None:
+    by_tokens = Budget(calls=None, tokens=250)
+    long = record("serial", "a", 0.0, 1.5, 2.0).model_copy(update={"budget": by_tokens, "tokens": (100, 200, 300)})
+    short = record("serial", "b", 1.0).model_copy(update={"budget": by_tokens, "tokens": (250,)})
+    (curve,) = search_curves([long, short], MEASURES)
+    assert [(point.calls, point.tokens, point.figures[2].value) for point in curve.points] == [
+        (1, 175, 0.5),
+        (2, 225, 1.25),
+        (3, 275, 1.5),
+    ]
+    assert all(point.verdicts is None for point in curve.points)

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kerneldojo.episodes import PlayConfig, Summaries
+from kerneldojo.episodes import Best, PlayConfig, Summaries
 from kerneldojo.policies import Request
 from kerneldojo.policies.teacher import Teacher
 from kerneldojo.pool import open_pool
 from kerneldojo.problems.suite import load_suite
+from kerneldojo.report.searches import search_figures
 from kerneldojo.rollout import AsyncJudge, from_executor
 from kerneldojo.schema import Answer, Evaluation, Exploit, Job, Problem, Status, Timing, Usage
 from kerneldojo.search import (
@@ -34,7 +35,7 @@ from kerneldojo.search import (
     search,
 )
 from kerneldojo.search.many import missing, search_all
-from kerneldojo.search.record import SEARCHES, read
+from kerneldojo.search.record import SEARCHES, read, record_of
 from kerneldojo.search.selection import could_win, curve
 
 PROBLEM = Problem(name="square", source="class Model: ...")
@@ -331,8 +332,13 @@ def test_the_curve_uses_one_rule_at_every_point() -> None:
 def test_names_of_strategies() -> None:
     assert parse_strategy("16x8") == ParallelSerial(num_chains=16, num_turns=8)
     assert parse_strategy({"type": "best-first", "staleness": 0.1}) == BestFirst(staleness=0.1)
-    with pytest.raises(ValueError, match="unknown strategy 'mcts'"):
-        parse_strategy("mcts")
+    assert parse_strategy("sequential:8") == Sequential(memory=Best(window=8))
+    assert (parse_strategy("sequential:8").name, parse_strategy("sequential:4").name) == ("sequential:8", "sequential")
+    for wrong in ("mcts", "0x4", "sequential:0", "sequential:x"):
+        with pytest.raises(ValueError, match=f"strategy '{wrong}'") as refusal:
+            parse_strategy(wrong)
+        assert "\n" not in str(refusal.value)
+    assert Budget(calls=None, verdicts=1, tokens=20_000).words == "1 verdict, 20,000 tokens"
     with pytest.raises(ValueError, match="at least one bound"):
         Budget(calls=None)
 
@@ -346,7 +352,7 @@ def test_searches_of_a_run_are_done_once_and_those_given_up_again(tmp_path: Path
         return Evaluation(status=Status.INFRASTRUCTURE_ERROR) if job.problem.name == "b" else await exact(job)
 
     def go_on(judge: AsyncJudge) -> int:
-        wanted = missing(path, strategies, problems, seed=0)
+        wanted = missing(path, strategies, problems, seed=0, budget=Budget(calls=3))
         asyncio.run(
             search_all(
                 wanted,
@@ -366,3 +372,43 @@ def test_searches_of_a_run_are_done_once_and_those_given_up_again(tmp_path: Path
     assert go_on(exact) == 2 and go_on(exact) == 0
     assert len({record.key for record in read(path)}) == len(list(read(path))) == 6
     assert all(len(record.speedups) == 3 for record in read(path))
+    assert all(record.verdicts == (1, 2, 3) and record.tokens == (10, 20, 30) for record in read(path))
+    with pytest.raises(ValueError, match="searches with 3 calls, not 4 calls"):
+        missing(path, strategies, problems, seed=0, budget=Budget(calls=4))
+
+
+def test_what_cannot_be_judged_ends_a_search_for_good_and_is_no_fault(tmp_path: Path) -> None:
+    path, seen = tmp_path / SEARCHES, list[Found]()
+
+    async def refuse(job: Job) -> Evaluation:
+        return Evaluation(status=Status.INVALID_PROBLEM, message="the problem is degenerate")
+
+    budget = Budget(calls=9)
+    wanted = missing(path, [Serial(), Parallel()], [PROBLEM], 0, budget)
+    policy = Climber(fail=0.0)
+    ended = search_all(wanted, policy, refuse, budget, CONFIG, path, on_end=lambda _, found: seen.append(found))
+    asyncio.run(ended)
+    assert [(one.refused, one.fault, one.num_faults) for one in seen] == [("the problem is degenerate", "", 0)] * 2
+    assert all(record.refused and record.speedup is None for record in read(path))
+    assert missing(path, [Serial(), Parallel()], [PROBLEM], 0, budget) == []
+    assert search_figures(list(read(path)), (1.0,)) == []
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda one: one.type)
+def test_a_problem_that_does_not_fit_is_a_failed_search(strategy: Strategy) -> None:
+    tight = CONFIG.model_copy(update={"max_prompt_tokens": 1})
+    found = asyncio.run(search(PROBLEM, Climber(), exact, strategy, Budget(calls=4), tight))
+    assert (found.spent.calls, found.fault, found.refused) == (0, "", "")
+    record = record_of(found, asyncio.run(choose(found, exact)), problem="square", seed=0)
+    assert (record.announced(4), record.spent_by(4, "tokens")) == (0.0, 0)
+
+
+def test_bounds_that_nothing_counts_towards_do_not_make_a_search_endless() -> None:
+    class Silent(Climber):
+        async def answer(self, request: Request) -> Answer:
+            return Answer(text="I cannot do that.")
+
+    found = run(Serial(), Budget(calls=None, tokens=1000), policy=Silent())
+    assert "counts no tokens" in found.fault
+    found = run(Parallel(), Budget(calls=None, verdicts=3), policy=Silent())
+    assert not found.fault and found.spent.verdicts == 0

@@ -12,14 +12,14 @@ from kerneldojo.cli.arguments import BadUsage, Device, mendable
 from kerneldojo.cli.judges import open_executor
 from kerneldojo.cli.policies import PolicyOptions, opened
 from kerneldojo.cli.report import show
-from kerneldojo.cli.searching import search_all
+from kerneldojo.cli.searching import plan, search_all
 from kerneldojo.cli.selecting import select
 from kerneldojo.cli.streams import own_standard_output, say
 from kerneldojo.cli.text import counted, one_line
 from kerneldojo.devices import problem_size
 
 if TYPE_CHECKING:
-    from kerneldojo.episodes import ContextConfig, PlayConfig
+    from kerneldojo.episodes import PlayConfig
     from kerneldojo.schema import Episode, Problem
 
 
@@ -56,18 +56,33 @@ def bench_command(
         bool, typer.Option("--also-compile", help="Judge what passed against torch.compile too, and report both.")
     ] = False,
     context: Annotated[
-        Literal["everything", "summaries", "best"], typer.Option(help="What of earlier turns is in the prompt.")
+        str,
+        typer.Option(
+            help="What of earlier turns is in the prompt: everything, summaries[:CHARACTERS], or the best[:TURNS] by "
+            "reward, as in best:4."
+        ),
     ] = "everything",
-    max_prompt_tokens: Annotated[int | None, typer.Option(min=1, help="Hard limit of a prompt.")] = None,
+    max_prompt_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Hard limit of a prompt; earlier turns leave until it holds."),
+    ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer.")] = 8192,
     temperature: Annotated[float, typer.Option(min=0.0, help="Of the policy's sampling.")] = 1.0,
     top_p: Annotated[float, typer.Option(min=0.01, max=1.0, help="Share of the probability sampled from.")] = 1.0,
     concurrency: Annotated[int, typer.Option(min=1, help="Episodes under way at once.")] = 512,
     strategy: Annotated[
         list[str] | None,
-        typer.Option("--strategy", help="Search the problems too: best-first, serial, 4x8, ...; may be repeated."),
+        typer.Option(
+            "--strategy",
+            help="Search the problems too: best-first, serial, parallel, sequential[:TURNS], or MxN chains as in 4x8; "
+            "may be repeated.",
+        ),
     ] = None,
-    calls: Annotated[int, typer.Option(min=1, help="Answers of each search.")] = 16,
+    calls: Annotated[
+        int | None, typer.Option(min=1, help="Answers of each search.", show_default="16 if nothing else bounds it")
+    ] = None,
+    verdicts: Annotated[int | None, typer.Option(min=1, help="Answers of each search that are judged.")] = None,
+    tokens: Annotated[int | None, typer.Option(min=1, help="Tokens that each search generates.")] = None,
     seed: Annotated[int, typer.Option(help="Of the run, and of the bootstrap.")] = 0,
     url: Annotated[str | None, typer.Option(help="Judge at this service instead of on this machine.")] = None,
     token_file: Annotated[
@@ -87,22 +102,25 @@ def bench_command(
 
     Exit code 3 if faults of ours ended episodes; starting the same command again goes on with them. Answers that
     cannot be judged (a degenerate problem, a language that the device lacks) are left out and said; exit code 1 if
-    there are no others.
+    there are no others. A problem whose first prompt does not fit is a failure.
     """
+    from kerneldojo.episodes import parse_context
     from kerneldojo.report import MetricsConfig, write_all
     from kerneldojo.rollout import RolloutConfig, RunError, RunFolder, play_run
-    from kerneldojo.search import parse_strategy
 
-    with mendable(ValueError):  # now, not when the whole run has been played
-        for name in strategy or ():
-            parse_strategy(name)
+    if also_compile and baseline == "compile":
+        raise BadUsage("--also-compile asks for a second baseline, and --baseline compile is the same: leave one out")
+    with mendable(ValueError):
+        remembered = parse_context(context)
     problems = _problems(suite, size or problem_size(device, is_here=url is None), subset, ids or [])
+    limits = {"calls": calls, "verdicts": verdicts, "tokens": tokens}
+    searches = plan(strategy or [], limits, problems, out, seed)  # now, not when the whole run has been played
     with own_standard_output() as output:
         play = _play_config(
             language=language,
             device=device,
             num_turns=turns,
-            context=_context(context),
+            context=remembered,
             max_prompt_tokens=max_prompt_tokens,
             max_answer_tokens=max_tokens,
             protocol=protocol,
@@ -124,33 +142,25 @@ def bench_command(
                     rollout=RolloutConfig(temperature=temperature, top_p=top_p, max_concurrent=concurrency),
                     also_compile=also_compile,
                 )
-            if strategy:
-                search_all(
-                    strategy,
-                    problems,
-                    lambda: opened(policy, policy_option),
-                    executor,
-                    play,
-                    out,
-                    calls=calls,
-                    seed=seed,
-                    temperature=temperature,
-                )
+            search_all(
+                searches, lambda: opened(policy, policy_option), executor, play, seed=seed, temperature=temperature
+            )
         finally:
             executor.close(drain=False)
         config = MetricsConfig(strictly=not at_least, credited=credited, seed=seed)
         with mendable(RunError):
             metrics = write_all(out, episodes, config)
         show(out, metrics, output)
-    for one in metrics.refusals:
-        answers = f"{counted(one.answers, 'answer')} to {counted(one.problems, 'problem')}"
-        say(f"{answers} left out, {one.status.replace('_', ' ')}: {one_line(one.first_reason)}")
     faults = [episode for episode in episodes if episode.finish in ("fault", "cancelled")]
     if faults:
         ended = f"{counted(len(faults), 'episode')} ended for want of an answer or a verdict"
         say(f"{ended}; start the same command again to go on{_reason(faults)}")
         raise typer.Exit(3)
-    raise typer.Exit(1 if metrics.refusals and metrics.counts.masked_turns == metrics.counts.turns else 0)
+    if metrics.refusals and metrics.counts.masked_turns == metrics.counts.turns:
+        for one in metrics.refusals:
+            answers = f"{counted(one.answers, 'answer')} to {counted(one.problems, 'problem')}"
+            say(f"{answers} left out, {one.status.replace('_', ' ')}: {one_line(one.first_reason)}")
+        raise typer.Exit(1)
 
 
 def _reason(faults: Sequence[Episode]) -> str:
@@ -179,12 +189,6 @@ def _problems(
     if left_out:
         say(f"{counted(len(left_out), 'problem')} left out: {one_line(left_out[0].reason)}")
     return usable
-
-
-def _context(name: str) -> ContextConfig:
-    from kerneldojo.episodes import Best, Everything, Summaries
-
-    return {"everything": Everything, "summaries": Summaries, "best": Best}[name]()
 
 
 def _play_config(**settings: Any) -> PlayConfig:

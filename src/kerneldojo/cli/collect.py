@@ -44,13 +44,13 @@ def collect_command(
     slots: Annotated[int | None, typer.Option(min=1, help="Candidates judged at once on this machine.")] = None,
     cache: Annotated[Path | None, typer.Option(help="Folder in which verdicts are kept for other runs.")] = None,
 ) -> None:
-    """Play episodes with POLICY over the suites and write a run folder.
+    """Play episodes with POLICY over the suites and write a run folder, as JSON lines and (with pyarrow) as Parquet.
 
     Nothing is filtered here: `dojo train sft` chooses by verdict, so that one collection serves several mixtures.
     """
     from kerneldojo.episodes import PlayConfig
     from kerneldojo.problems import load_suite
-    from kerneldojo.rollout import RolloutConfig, RunFolder, play_run
+    from kerneldojo.rollout import RolloutConfig, RunFolder, play_run, write_table
     from kerneldojo.schema import Status
 
     play = PlayConfig(
@@ -72,6 +72,7 @@ def collect_command(
             )
         finally:
             executor.close(drain=False)
+        table = write_table(episodes, output)
     turns_played = [turn for episode in episodes for turn in episode.turns]
     counts: dict[str, int] = {}
     for turn in turns_played:
@@ -79,3 +80,5 @@ def collect_command(
         counts[name] = counts.get(name, 0) + 1
     told = ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
     say(f"{counted(len(episodes), 'episode')}, {counted(len(turns_played), 'turn')} in {output}: {told}")
+    if table is None:
+        say("turns.parquet was not written: it needs the extra, pip install 'kerneldojo[data]'")

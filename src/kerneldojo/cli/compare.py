@@ -17,18 +17,25 @@ def compare_command(
     out: Annotated[
         Path | None, typer.Option("--out", help="Also write an HTML page here.", metavar="FILE.html")
     ] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Also where verdicts are of different devices, protocols or baselines.")
+    ] = False,
     at_least: Annotated[bool, typer.Option("--at-least", help="fast_p asks for at least p, not more than p.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two runs problem by problem, with a paired bootstrap over the problems that both have."""
+    """Compare two runs problem by problem, with a paired bootstrap over the problems that both have.
+
+    Runs that were judged on different devices, under different protocols or against different baselines are refused,
+    unless --anyway is given; in what the runs differ is told.
+    """
     from kerneldojo.report import MetricsConfig, NotComparable, compare, read_run, write_comparison
     from kerneldojo.rollout import RunError
 
     config = MetricsConfig(strictly=not at_least, seed=seed)
     with own_standard_output() as output:
         with mendable(NotComparable, RunError, OSError):
-            found = compare(read_run(a), read_run(b), names=(str(a), str(b)), config=config)
+            found = compare(read_run(a), read_run(b), names=(str(a), str(b)), config=config, anyway=anyway)
         if out is not None:
             try:
                 write_comparison(out, found)
@@ -37,7 +44,7 @@ def compare_command(
         if as_json:
             print_json(found, output)
             return
-        from kerneldojo.cli.bench_panel import comparison_panel
+        from kerneldojo.cli.compare_panel import comparison_panel
 
         console_for(output).print(comparison_panel(found))
         if out is not None:

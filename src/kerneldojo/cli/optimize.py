@@ -42,7 +42,7 @@ def optimize_command(
         typer.Option("--out", help="Where the kernel goes; its proof is written beside it.", metavar="FILE.py"),
     ] = None,
     strategy: Annotated[
-        str, typer.Option(help="best-first, serial, parallel, sequential, or MxN chains as in 4x8.")
+        str, typer.Option(help="best-first, serial, parallel, sequential[:TURNS], or MxN chains as in 4x8.")
     ] = "best-first",
     calls: Annotated[int | None, typer.Option(help="Answers to ask for.", min=1)] = 32,
     verdicts: Annotated[int | None, typer.Option(help="Answers to judge.", min=1)] = None,
@@ -68,7 +68,8 @@ def optimize_command(
     """Search for one faster kernel, and write the best that passes twice, with its proof.
 
     The kernel is chosen by one verdict and its figure comes from another one, with fresh seeds and the strict
-    protocol. Exit code 0 if a kernel was written, 1 if none was faster, 2 for bad usage, 3 for a fault of ours.
+    protocol. Exit code 0 if a kernel was written, 1 if none was faster, 2 for bad usage or a problem that cannot be
+    judged, 3 for a fault of ours.
     """
     target = out or model.with_name(f"{model.stem}_optimized.py")
     if not os.access(target.parent, os.W_OK | os.X_OK) or target.is_dir():
@@ -87,7 +88,7 @@ def optimize_command(
             if as_json:
                 print_json(_nothing(found, winner), output)
             say(_why_nothing(found, winner))
-            raise typer.Exit(3 if found.fault else 1)
+            raise typer.Exit(3 if found.fault else 2 if found.refused else 1)
         beside = _write(proof, target)
         if as_json:
             print_json(proof, output)
@@ -221,6 +222,8 @@ def _nothing(found: Found, winner: Winner) -> BaseModel:
 
 
 def _why_nothing(found: Found, winner: Winner) -> str:
+    if found.refused:
+        return f"nothing was written: {one_line(found.refused)}"
     if winner.speedup is not None:
         return f"nothing was written: the best of {len(found.tree)} answers reaches {ratio(winner.speedup)}, no gain"
     if winner.finalists:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.panel import Panel
+from rich.table import Table
 from rich.text import Text
 
-from kerneldojo.cli.text import one_line
+from kerneldojo.cli.text import one_line, percent, short_ratio
+
+if TYPE_CHECKING:
+    from kerneldojo.report import Figure
 
 
 def framed(sections: Iterable[RenderableType], *, title: str, subtitle: str = "", colour: str = "cyan") -> Panel:
@@ -33,3 +38,21 @@ def with_interval(value: float, low: float | None, high: float | None, show: Cal
         ends = (show(end).removesuffix("×").removesuffix("%") for end in (low, high))
         text.append(f"  {'–'.join(ends)}", "dim")
     return text
+
+
+def open_table() -> Table:
+    """An empty table without edges, for a frame that has its own."""
+    return Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False, expand=True)
+
+
+def figure_text(figure: Figure | None) -> Text:
+    """`47%  31–62`: the figure and its 95 % interval; a dash where there is no such figure."""
+    if figure is None or figure.value is None:
+        return Text("-", "dim")
+    show = short_ratio if figure.name.startswith("speedup") else percent
+    return with_interval(figure.value, figure.low, figure.high, show)
+
+
+def correct_label(thresholds: Sequence[float | None]) -> str:
+    """What the row of correctness is called: being correct is being fast at 0."""
+    return "correct, fast at 0×" if 0 in thresholds else "correct"

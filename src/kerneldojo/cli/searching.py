@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from kerneldojo.cli.arguments import mendable
+from kerneldojo.cli.arguments import BadUsage, mendable
 from kerneldojo.cli.streams import say
+from kerneldojo.cli.text import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,44 +21,70 @@ if TYPE_CHECKING:
     from kerneldojo.policies import Policy
     from kerneldojo.pool import Executor
     from kerneldojo.schema import Problem
-    from kerneldojo.search import Found
+    from kerneldojo.search import Budget, Found
+    from kerneldojo.search.many import Wanted
+
+DEFAULT_CALLS = 16
+"""Answers of each search that nothing else bounds."""
 
 
-def search_all(
-    names: Sequence[str],
-    problems: Sequence[Problem],
-    policy: Callable[[], Policy],
-    executor: Executor,
-    play: PlayConfig,
-    out: Path,
-    *,
-    calls: int,
-    seed: int,
-    temperature: float,
-) -> None:
-    """Search every problem with every strategy, but for what the run in `out` has already.
+@dataclass(frozen=True)
+class Plan:
+    """Which searches are missing, checked before anything is played."""
+
+    wanted: Sequence[Wanted]
+    budget: Budget
+    path: Path
+
+
+def plan(
+    names: Sequence[str], limits: dict[str, int | None], problems: Sequence[Problem], out: Path, seed: int
+) -> Plan:
+    """Every problem with every strategy, but for what the run in `out` has already.
+
+    Args:
+        names: of the strategies; there may be none.
+        limits: what each search may spend, by `calls`, `verdicts` and `tokens`; without any, 16 calls.
+        problems: to be searched.
+        out: the run folder.
+        seed: of the searches.
 
     Raises:
-        BadUsage: a strategy, the policy or the file cannot be used as asked for.
+        BadUsage: a strategy is unknown, limits are for no strategy, or the folder's searches had others.
     """
-    from kerneldojo.rollout import from_executor
     from kerneldojo.search import Budget, many, parse_strategy
     from kerneldojo.search.record import SEARCHES
 
-    async def search_missing() -> None:
-        asked = policy()
-        judge, budget = from_executor(executor), Budget(calls=calls)
-        try:
-            await many.search_all(
-                wanted, asked, judge, budget, play, path, seed=seed, temperature=temperature, on_end=bar.ended
-            )
-        finally:
-            await asked.close()
-
+    given = {name: limit for name, limit in limits.items() if limit is not None}
+    if given and not names:
+        raise BadUsage(f"--{next(iter(given))} bounds the searches of --strategy, and none was named")
     with mendable(ValueError, OSError):
-        path = out / SEARCHES
-        wanted = many.missing(path, [parse_strategy(name) for name in names], problems, seed)
-        with _Bar(len(wanted)) as bar:
+        path, budget = out / SEARCHES, Budget(**{"calls": None if given else DEFAULT_CALLS, **given})
+        strategies = list({one.name: one for one in map(parse_strategy, names)}.values())
+        return Plan(many.missing(path, strategies, problems, seed, budget), budget, path)
+
+
+def search_all(
+    asked: Plan, policy: Callable[[], Policy], executor: Executor, play: PlayConfig, *, seed: int, temperature: float
+) -> None:
+    """Carry out the searches of a plan.
+
+    Raises:
+        BadUsage: the policy or the file cannot be used as asked for.
+    """
+    from kerneldojo.rollout import from_executor
+    from kerneldojo.search import many
+
+    async def search_missing() -> None:
+        writer, judge = policy(), from_executor(executor)
+        settings: dict[str, Any] = {"seed": seed, "temperature": temperature, "on_end": bar.ended}
+        try:
+            await many.search_all(asked.wanted, writer, judge, asked.budget, play, asked.path, **settings)
+        finally:
+            await writer.close()
+
+    if asked.wanted:
+        with mendable(ValueError, OSError), _Bar(len(asked.wanted)) as bar:
             asyncio.run(search_missing())
 
 
@@ -84,5 +112,5 @@ class _Bar:
     def ended(self, problem: Problem, found: Found) -> None:
         """One more."""
         if found.fault:
-            say(f"the {found.strategy} search of {problem.name} was given up: {found.fault}")
+            say(f"the {found.strategy} search of {problem.name} was given up: {one_line(found.fault)}")
         self._progress.update(self._task, advance=1, description=found.strategy)

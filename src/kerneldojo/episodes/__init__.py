@@ -5,7 +5,7 @@ strings them together for one episode in process, `kerneldojo.rollout` for hundr
 prompt as token ids, for training and play alike.
 """
 
-from kerneldojo.episodes.config import Best, ContextConfig, Everything, PlayConfig, Summaries, config_of
+from kerneldojo.episodes.config import Best, ContextConfig, Everything, PlayConfig, Summaries, config_of, parse_context
 from kerneldojo.episodes.context import PromptTooLong
 from kerneldojo.episodes.environment import Environment, Observation
 from kerneldojo.episodes.extraction import Extraction, extract
@@ -44,6 +44,7 @@ __all__ = [
     "job_for",
     "messages_at",
     "next_messages",
+    "parse_context",
     "prompt",
     "render",
     "seed_of",

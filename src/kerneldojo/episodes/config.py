@@ -52,6 +52,23 @@ ContextConfig = Annotated[Everything | Summaries | Best, Field(discriminator="ty
 """What of the earlier turns a prompt holds; `type` tells which."""
 
 
+def parse_context(text: str) -> ContextConfig:
+    """A context as a command line writes it: `everything`, `summaries[:CHARACTERS]` or `best[:TURNS]`.
+
+    Raises:
+        ValueError: it is none of them, in one line.
+    """
+    kind, colon, number = text.partition(":")
+    is_number = number.isdecimal() and (int(number) > 0 or kind == "summaries")
+    if text == "everything":
+        return Everything()
+    if kind == "summaries" and (is_number or not colon):
+        return Summaries(max_summary_chars=int(number)) if colon else Summaries()
+    if kind == "best" and (is_number or not colon):
+        return Best(window=int(number)) if colon else Best()
+    raise ValueError(f"context {text!r}: use everything, summaries[:CHARACTERS] or best[:TURNS], as in best:4")
+
+
 class PlayConfig(Frozen):
     """Everything that decides how an episode goes, but for the problem, the policy and the seeds."""
 

@@ -6,18 +6,24 @@ self-contained HTML file each. All of them are functions of episodes alone: nump
 """
 
 from kerneldojo.report.comparison import Comparison, NotComparable, compare
+from kerneldojo.report.costs import Cost
+from kerneldojo.report.counting import AgainstCompile
 from kerneldojo.report.figures import Figure
 from kerneldojo.report.metrics import Metrics, MetricsConfig, measure
 from kerneldojo.report.outcomes import problem_key
 from kerneldojo.report.page import write_comparison, write_report
 from kerneldojo.report.run import read_run, write_all
+from kerneldojo.report.searches import SearchFigures
 
 __all__ = [
+    "AgainstCompile",
     "Comparison",
+    "Cost",
     "Figure",
     "Metrics",
     "MetricsConfig",
     "NotComparable",
+    "SearchFigures",
     "compare",
     "measure",
     "problem_key",

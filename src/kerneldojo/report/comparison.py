@@ -3,7 +3,7 @@
 Runs are paired by problem: an easy problem is easy for both, so the difference within a problem varies far less than
 the two figures do. The bootstrap draws problems and takes both runs' values of each; an interval of the difference that
 does not contain 0 is evidence that the runs differ on problems like these. What cannot be paired is refused or counted:
-a problem whose source differs, modelled against measured times, verdicts of different protocol versions.
+a problem whose source differs, verdicts of another device, protocol or baseline (see `report.likeness`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from kerneldojo.report.bootstrap import Bootstrap
 from kerneldojo.report.estimators import average_at_k
+from kerneldojo.report.likeness import Unlike, unlike
 from kerneldojo.report.measuring import Measure, is_correct, is_fast, speedup
 from kerneldojo.report.metrics import MetricsConfig
 from kerneldojo.report.outcomes import BEST, LAST, Attempts, Cell, Selection, attempts_of, problem_key
@@ -75,6 +76,8 @@ class Comparison(Frozen):
     """Problems of one name whose sources differ; left out."""
     wins: dict[str, int]
     """Problems by winner: `a`, `b`, `tie`."""
+    unlike: tuple[Unlike, ...] = ()
+    """Settings in which the runs differ."""
 
 
 def compare(
@@ -83,21 +86,32 @@ def compare(
     *,
     names: tuple[str, str] = ("A", "B"),
     config: MetricsConfig | None = None,
+    anyway: bool = False,
 ) -> Comparison:
     """Pair two runs by problem.
+
+    Args:
+        a: episodes of one run.
+        b: episodes of the other.
+        names: what to call them.
+        config: how figures are taken.
+        anyway: compare also where verdicts are of different devices, protocols or baselines.
 
     Raises:
         NotComparable: they share no problem, or their verdicts are not of one kind.
     """
     config = config or MetricsConfig()
     runs = list(a), list(b)
-    _check_kinds(*runs)
+    different = unlike(*runs)
+    if not anyway:
+        _check_kinds(different)
     hashes = [{problem_key(episode.problem): episode.problem.hash for episode in run} for run in runs]
     shared = [key for key in hashes[0] if key in hashes[1]]
     changed = [key for key in shared if hashes[0][key] != hashes[1][key]]
     paired = [key for key in shared if key not in changed]
     if not paired:
-        raise NotComparable("the two runs share no problem")
+        words = f", and of {len(changed)} with equal names the sources differ (as with another size)" if changed else ""
+        raise NotComparable(f"the two runs share no problem{words}")
     attempts = [attempts_of(run, credited=config.credited) for run in runs]
     both = [Attempts({key: one.by_problem[key] for key in paired}) for one in attempts]
     bootstrap = Bootstrap(len(paired), config.seed, config.num_draws)
@@ -111,26 +125,15 @@ def compare(
         only_b=tuple(key for key in hashes[1] if key not in hashes[0]),
         changed=tuple(changed),
         wins={who: sum(pair.winner == who for pair in pairs) for who in ("a", "b", "tie")},
+        unlike=tuple(different),
     )
 
 
-def _check_kinds(a: Sequence[Episode], b: Sequence[Episode]) -> None:
-    for what in ("timing source", "baseline", "protocol version"):
-        found = [_kinds(run, what) for run in (a, b)]
-        if found[0] and found[1] and found[0] != found[1]:
-            words = [" and ".join(sorted(kinds)) for kinds in found]
-            raise NotComparable(
-                f"the runs differ in {what} ({words[0]} against {words[1]}): figures are not comparable"
-            )
-
-
-def _kinds(run: Sequence[Episode], what: str) -> set[str]:
-    verdicts = [turn.evaluation for episode in run for turn in episode.turns if turn.evaluation is not None]
-    if what == "timing source":
-        return {verdict.timing.source for verdict in verdicts if verdict.timing.source}
-    if what == "baseline":
-        return {verdict.protocol.baseline for verdict in verdicts if verdict.correct}
-    return {verdict.protocol.version for verdict in verdicts if verdict.correct}
+def _check_kinds(different: Sequence[Unlike]) -> None:
+    decisive = [one.words for one in different if one.is_of_verdicts]
+    if decisive:
+        words = " and ".join(decisive)
+        raise NotComparable(f"the runs differ in {words}: figures are not comparable (--anyway compares them)")
 
 
 def _differences(a: Attempts, b: Attempts, bootstrap: Bootstrap, config: MetricsConfig) -> Iterable[Difference]:

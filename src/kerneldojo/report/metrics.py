@@ -6,18 +6,30 @@ tell a good policy from a lucky one better than its intervals do; look at them.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
-import numpy as np
 from pydantic import Field
 
 from kerneldojo.report.bootstrap import Bootstrap
-from kerneldojo.report.budgets import BudgetCurve, budget_curves, search_curves
+from kerneldojo.report.budgets import MEASURES, BudgetCurve, budget_curves
+from kerneldojo.report.costs import Cost, cost_of_episodes, cost_of_searches
+from kerneldojo.report.counting import (
+    AgainstCompile,
+    Counts,
+    CoverageFigures,
+    Share,
+    against_compile_of,
+    counts_of,
+    coverage,
+    exploits,
+    statuses,
+    statuses_by_turn,
+)
 from kerneldojo.report.figures import Figure
 from kerneldojo.report.measuring import Measure, Taker, measures
-from kerneldojo.report.outcomes import BEST, LAST, Against, Attempts, Selection, Verdicts, attempts_of
+from kerneldojo.report.outcomes import BEST, LAST, Against, Selection, Verdicts, attempts_of
 from kerneldojo.report.refusals import Refusal, refusals
+from kerneldojo.report.searches import SearchFigures, search_curves, search_figures
 from kerneldojo.schema import Episode, Frozen
 from kerneldojo.search.record import SearchRecord
 
@@ -37,41 +49,6 @@ class MetricsConfig(Frozen):
     """Draws of the bootstrap."""
 
 
-class Counts(Frozen):
-    """How much there is, and how much of it could not be scored."""
-
-    problems: int
-    episodes: int
-    turns: int
-    """Turns that were played."""
-    masked_turns: int
-    """Of these, turns left out of every figure: our faults, problems or devices that cannot judge."""
-    cut_episodes: int
-    """Episodes that ended by a refusal, a fault of ours or their token budget, before their turns were played."""
-    samples: int
-    """Attempts at the problem that has most."""
-    turns_each: int
-    """Turns of the longest episode."""
-
-
-class Share(Frozen):
-    """How many turns ended in one way."""
-
-    name: str
-    count: int
-    share: float
-    """Of all scored turns; of all turns for masked outcomes."""
-
-
-class CoverageFigures(Frozen):
-    """Coverage (device time in own kernels over all device time) of the right answers whose coverage is known."""
-
-    count: int
-    mean: float | None
-    quantiles: dict[str, float]
-    """At 10, 25, 50, 75 and 90 %."""
-
-
 class Metrics(Frozen):
     """Everything that can be said of a run in numbers."""
 
@@ -86,11 +63,19 @@ class Metrics(Frozen):
     """Turns by class of exploit; a turn may be of several."""
     coverage: CoverageFigures
     budgets: tuple[BudgetCurve, ...]
-    """Figures against the number of calls, by strategy."""
+    """Figures against what was spent, by strategy."""
     timing_sources: tuple[str, ...]
     """`measured`, `modeled` or both (which must not be compared)."""
     refusals: tuple[Refusal, ...] = ()
     """Answers that cannot be judged here, now or later, by kind; they are masked."""
+    against_compile: AgainstCompile | None = None
+    """None where the run was not judged against torch.compile as well."""
+    cost: Cost = Cost()
+    """Of all turns."""
+    searches: tuple[SearchFigures, ...] = ()
+    """What the searches beside the run reached, by strategy."""
+    search_cost: Cost | None = None
+    """Of all searches beside the run; None where there are none."""
 
     def find(
         self,
@@ -124,7 +109,7 @@ def measure(
     Args:
         episodes: finished episodes; several attempts at each problem.
         config: how figures are taken.
-        against_compile: verdicts against torch.compile on the answers that passed, where the run has them.
+        against_compile: verdicts against torch.compile on the answers that passed; None where the run has none.
         searches: made beside the run, on its problems.
     """
     config = config or MetricsConfig()
@@ -138,18 +123,26 @@ def measure(
         figures += _figures(Taker(other, bootstrap, "compile"), config)
     return Metrics(
         config=config,
-        counts=_counts(episodes, attempts),
+        counts=counts_of(episodes, attempts),
         figures=tuple(figures),
-        statuses=_statuses(attempts),
-        statuses_by_turn=_statuses_by_turn(attempts),
-        exploits=_exploits(attempts),
-        coverage=_coverage(attempts),
+        statuses=statuses(attempts),
+        statuses_by_turn=statuses_by_turn(attempts),
+        exploits=exploits(attempts),
+        coverage=coverage(attempts),
         budgets=(
             *budget_curves(Taker(attempts, bootstrap, own)),
-            *search_curves(searches, config.seed, config.num_draws),
+            *search_curves(searches, MEASURES, seed=config.seed, num_draws=config.num_draws),
         ),
         timing_sources=tuple(sorted(_sources(episodes))),
         refusals=refusals(episodes),
+        against_compile=None if against_compile is None else against_compile_of(episodes, against_compile),
+        cost=cost_of_episodes(episodes),
+        searches=tuple(
+            search_figures(
+                searches, config.thresholds, strictly=config.strictly, seed=config.seed, num_draws=config.num_draws
+            )
+        ),
+        search_cost=cost_of_searches(one.spent for one in searches) if searches else None,
     )
 
 
@@ -194,51 +187,3 @@ def _sources(episodes: Sequence[Episode]) -> set[str]:
         for turn in episode.turns
         if turn.evaluation is not None and turn.evaluation.timing.source is not None
     }
-
-
-def _counts(episodes: Sequence[Episode], attempts: Attempts) -> Counts:
-    cells = list(attempts.cells())
-    return Counts(
-        problems=len(attempts.problems),
-        episodes=len(episodes),
-        turns=len(cells),
-        masked_turns=sum(not cell.scored for cell in cells),
-        cut_episodes=sum(episode.finish in ("refused", "fault", "budget", "cancelled") for episode in episodes),
-        samples=attempts.num_samples,
-        turns_each=attempts.num_turns,
-    )
-
-
-def _statuses(attempts: Attempts) -> tuple[Share, ...]:
-    cells = list(attempts.cells())
-    scored = sum(cell.scored for cell in cells)
-    counted = Counter((cell.outcome, cell.scored) for cell in cells)
-    return tuple(
-        Share(name=name, count=count, share=count / (scored if is_scored else len(cells)))
-        for (name, is_scored), count in counted.most_common()
-    )
-
-
-def _statuses_by_turn(attempts: Attempts) -> tuple[dict[str, int], ...]:
-    rows: list[Counter[str]] = [Counter() for _ in range(attempts.num_turns)]
-    for group in attempts.by_problem.values():
-        for attempt in group:
-            for row, cell in zip(rows, attempt.cells, strict=False):
-                row[cell.outcome] += 1
-    return tuple(dict(row.most_common()) for row in rows)
-
-
-def _exploits(attempts: Attempts) -> tuple[Share, ...]:
-    scored = [cell for cell in attempts.cells() if cell.scored]
-    counted = Counter(name for cell in scored for name in cell.exploits)
-    return tuple(Share(name=name, count=count, share=count / len(scored)) for name, count in counted.most_common())
-
-
-def _coverage(attempts: Attempts) -> CoverageFigures:
-    known = [cell.coverage for cell in attempts.cells() if cell.correct and cell.coverage is not None]
-    if not known:
-        return CoverageFigures(count=0, mean=None, quantiles={})
-    levels = (10, 25, 50, 75, 90)
-    found = np.quantile(np.array(known), [level / 100 for level in levels])
-    quantiles = {str(level): float(value) for level, value in zip(levels, found, strict=True)}
-    return CoverageFigures(count=len(known), mean=float(np.mean(known)), quantiles=quantiles)

@@ -3,13 +3,16 @@
 Three things can be said of a turn, and they are never mixed up. It was *scored*: the policy's doing, right or wrong (an
 answer without code is wrong). It is *masked*: our fault, or a problem or device that cannot judge, and then no figure
 knows of it but the count of masked turns. Or it is *absent*: it was never played, for the episode had ended.
+
+An attempt that has no turn at all since not even its first prompt fits the limit of tokens is a failure in every
+figure. Left out it would flatter: the problems with long prompts are not the easy ones.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kerneldojo.rewards import credited_speedup
@@ -40,11 +43,19 @@ class Cell:
     """Over the baseline asked for; None where not correct, or where nothing was timed."""
     coverage: float | None = None
     exploits: tuple[str, ...] = ()
+    judged: bool = False
+    """Whether it cost a verdict."""
+    tokens: int = 0
+    """Generated tokens that it cost, as far as the policy counts them."""
 
     @property
     def rank(self) -> tuple[bool, float]:
         """Better is larger: right before wrong, then by speedup (an untimed pass below every timed one)."""
         return self.correct, -1.0 if self.speedup is None else self.speedup
+
+
+TOO_LONG = Cell("prompt_too_long", scored=True)
+"""What stands for an attempt whose first prompt does not fit, whichever turn is asked for."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,8 @@ class Attempt:
     sample: int
     cells: tuple[Cell, ...]
     """One a turn that was played."""
+    is_too_long: bool = False
+    """Whether it has none, since its first prompt does not fit `PlayConfig.max_prompt_tokens`."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +93,8 @@ class Selection:
 
     def of(self, attempt: Attempt) -> Cell | None:
         """The turn that stands for `attempt`; None if there is none that was scored."""
+        if attempt.is_too_long:
+            return TOO_LONG
         if self.kind == "turn":
             assert self.t is not None
             cells = attempt.cells[self.t - 1 : self.t]
@@ -136,17 +151,19 @@ def problem_key(problem: Problem) -> str:
 
 def cell_of(turn: Turn, evaluation: Evaluation | None, *, credited: bool = False) -> Cell:
     """What became of `turn`, by `evaluation` (the turn's own, or one against another baseline)."""
+    tokens = turn.answer.usage.answer_tokens
     if turn.answer.finish == "failed":
-        return Cell(POLICY_FAILED, scored=False)
+        return Cell(POLICY_FAILED, scored=False, tokens=tokens)
     if evaluation is None:
-        return Cell(NO_CODE, scored=turn.candidate is None, correct=False)
+        return Cell(NO_CODE, scored=turn.candidate is None, correct=False, tokens=tokens)
     if not evaluation.status.is_about_candidate:
-        return Cell(evaluation.status.value, scored=False)
+        return Cell(evaluation.status.value, scored=False, judged=True, tokens=tokens)
     speedup = credited_speedup(evaluation) if credited and evaluation.correct else evaluation.speedup
     if speedup is not None and not (math.isfinite(speedup) and speedup > 0):
         speedup = None
     names = tuple(dict.fromkeys(exploit.name for exploit in evaluation.exploits))
-    return Cell(evaluation.status.value, True, evaluation.correct, speedup, evaluation.coverage, names)
+    status, coverage = evaluation.status.value, evaluation.coverage
+    return Cell(status, True, evaluation.correct, speedup, coverage, names, judged=True, tokens=tokens)
 
 
 def attempts_of(episodes: Iterable[Episode], *, credited: bool = False, verdicts: Verdicts | None = None) -> Attempts:
@@ -162,7 +179,8 @@ def attempts_of(episodes: Iterable[Episode], *, credited: bool = False, verdicts
     for episode in episodes:
         cells = tuple(_cell(episode, turn, credited, verdicts) for turn in episode.turns)
         key = problem_key(episode.problem)
-        grouped.setdefault(key, []).append(Attempt(key, episode.sample, cells))
+        is_too_long = episode.finish == "budget" and not episode.turns
+        grouped.setdefault(key, []).append(Attempt(key, episode.sample, cells, is_too_long))
     for group in grouped.values():
         group.sort(key=lambda attempt: attempt.sample)
     return Attempts(grouped)
@@ -175,5 +193,5 @@ def _cell(episode: Episode, turn: Turn, credited: bool, verdicts: Verdicts | Non
     assert turn.candidate is not None
     other = verdicts.get((episode.problem.hash, turn.candidate.hash))
     if other is None:
-        return Cell(own.outcome, scored=False)
+        return replace(own, scored=False)
     return cell_of(turn, other, credited=credited)

@@ -10,18 +10,17 @@ Verdicts against torch.compile and searches of the same problems are taken into 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from kerneldojo.files import write_whole
 from kerneldojo.report.metrics import Metrics, MetricsConfig, measure
 from kerneldojo.report.page import write_report
-from kerneldojo.rollout import RunError, RunFolder, export
+from kerneldojo.rollout import RunError, RunFolder, write_table
 from kerneldojo.rollout.against_compile import AGAINST_COMPILE, read_verdicts
 from kerneldojo.schema import Episode
 from kerneldojo.search import record
 
-METRICS, TABLE, PAGE = "metrics.json", "turns.parquet", "report.html"
+METRICS, PAGE = "metrics.json", "report.html"
 
 
 def read_run(run: Path) -> list[Episode]:
@@ -46,12 +45,12 @@ def write_all(run: Path, episodes: Sequence[Episode], config: MetricsConfig) -> 
         searches = list(record.read(run / record.SEARCHES))
     except ValueError as error:
         raise RunError(str(error)) from error
-    verdicts = read_verdicts(run / AGAINST_COMPILE)
+    against_compile = run / AGAINST_COMPILE
+    verdicts = read_verdicts(against_compile) if against_compile.exists() else None
     metrics = measure(episodes, config, against_compile=verdicts, searches=searches)
     try:
         write_whole(run / METRICS, metrics.model_dump_json(indent=1).encode())
-        if find_spec("pyarrow") is not None:
-            export(episodes, run / TABLE)
+        write_table(episodes, run)
         title = f"{policy_of(episodes)} on {suites_of(episodes)}"
         write_report(run / PAGE, episodes, metrics, title=title, about=about(run, episodes))
     except (OSError, RunError) as error:

@@ -5,7 +5,7 @@ on when it is started again. `play_run` is the same for a program that is not as
 that somebody else made, as training does.
 """
 
-from kerneldojo.rollout.export import export
+from kerneldojo.rollout.export import export, write_table
 from kerneldojo.rollout.folder import Manifest, RunFolder, RunWriter
 from kerneldojo.rollout.judges import AsyncJudge, from_executor, from_function
 from kerneldojo.rollout.lock import RunError
@@ -25,4 +25,5 @@ __all__ = [
     "play",
     "play_episodes",
     "play_run",
+    "write_table",
 ]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from kerneldojo.rollout.parquet import VERDICT_COLUMNS, write_rows
 from kerneldojo.schema import Episode, Turn
+
+TABLE = "turns.parquet"
+"""File of a run folder."""
 
 
 def export(episodes: Iterable[Episode], path: Path) -> int:
@@ -20,6 +24,21 @@ def export(episodes: Iterable[Episode], path: Path) -> int:
         RunError: pyarrow is not installed, or the file cannot be written.
     """
     return write_rows((row(episode, turn) for episode in episodes for turn in episode.turns), COLUMNS, path)
+
+
+def write_table(episodes: Iterable[Episode], folder: Path) -> Path | None:
+    """Write the table of a run into its folder, where pyarrow is installed.
+
+    Returns:
+        The file; None without pyarrow, for a table is a convenience and the run is whole without it.
+
+    Raises:
+        RunError: the file cannot be written.
+    """
+    if find_spec("pyarrow") is None:
+        return None
+    export(episodes, folder / TABLE)
+    return folder / TABLE
 
 
 COLUMNS = {

@@ -32,6 +32,12 @@ class Budget(Frozen):
         if self.calls is None and self.verdicts is None and self.tokens is None and self.seconds is None:
             raise ValueError("a budget needs at least one bound: calls, verdicts, tokens or seconds")
 
+    @property
+    def words(self) -> str:
+        """For people: `16 calls`, `8 verdicts, 20,000 tokens`."""
+        bounds = {"calls": self.calls, "verdicts": self.verdicts, "tokens": self.tokens, "seconds": self.seconds}
+        return ", ".join(f"{bound:,} {name if bound != 1 else name[:-1]}" for name, bound in bounds.items() if bound)
+
 
 class Spent(Frozen):
     """What a search has spent so far."""
@@ -40,7 +46,12 @@ class Spent(Frozen):
     verdicts: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    """Wall time."""
     dollars: float = 0.0
+    prompt_tokens: int = 0
+    """Bounded by nothing, but paid for."""
+    policy_seconds: float = 0.0
+    """What answers took, summed: several are under way at once."""
 
     def after(self, answer: Answer, *, judged: bool, seconds: float) -> Spent:
         """With one more answer, `seconds` after the search began."""
@@ -50,6 +61,8 @@ class Spent(Frozen):
             tokens=self.tokens + answer.usage.answer_tokens,
             seconds=seconds,
             dollars=self.dollars + answer.usage.dollars,
+            prompt_tokens=self.prompt_tokens + answer.usage.prompt_tokens,
+            policy_seconds=self.policy_seconds + answer.usage.seconds,
         )
 
     def calls_left(self, budget: Budget, *, under_way: int, seconds: float, answer_tokens: int = 1) -> int:

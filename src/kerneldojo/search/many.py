@@ -26,13 +26,21 @@ Wanted = tuple[Strategy, Problem]
 """One search: which strategy, which problem."""
 
 
-def missing(path: Path, strategies: Sequence[Strategy], problems: Sequence[Problem], seed: int) -> list[Wanted]:
+def missing(
+    path: Path, strategies: Sequence[Strategy], problems: Sequence[Problem], seed: int, budget: Budget
+) -> list[Wanted]:
     """Searches of which `path` has no record yet.
 
     Raises:
-        ValueError: the file holds something else (in one line).
+        ValueError: the file holds something else, or one of these strategies under another budget (in one line).
     """
-    done = {record.key for record in read(path)}
+    names = {strategy.name for strategy in strategies}
+    records = list(read(path))
+    for record in records:
+        if record.strategy in names and record.budget != budget:
+            words = f"{record.strategy} searches with {record.budget.words}, not {budget.words}"
+            raise ValueError(f"{path} holds {words}: ask for the same budget, or choose another folder")
+    done = {record.key for record in records}
     return [
         (strategy, problem)
         for strategy in strategies
@@ -64,7 +72,8 @@ async def search_all(
         path: records are appended to it.
         seed: of everything that is drawn.
         temperature: of the policy's sampling.
-        on_end: called after each search, also one that was given up (`Found.fault`) and has no record.
+        on_end: called after each search, also one that was given up (`Found.fault`) and has no record. One that was
+            refused (`Found.refused`) has one that says so.
 
     Raises:
         OSError: a record cannot be written.

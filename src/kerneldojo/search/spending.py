@@ -18,6 +18,10 @@ from kerneldojo.search.tree import Node, Tree
 
 MAX_FAULTS = 8
 """Faults of ours in a row after which a search gives up: the policy or the judge is down."""
+MAX_UNCOUNTED = 8
+"""Answers without a single token counted after which a search that is bounded by tokens gives up."""
+MAX_WITHOUT_CODE = 64
+"""Answers in a row without code after which a search that is bounded by verdicts alone is over."""
 
 
 @dataclass
@@ -32,6 +36,8 @@ class Found:
     """Answers lost by faults of ours; they cost nothing."""
     fault: str = ""
     """Why the search gave up before its budget was spent; empty if it did not."""
+    refused: str = ""
+    """Why nothing can be judged here (`Status.is_refusal`): it would come out the same again. Empty if it can."""
 
 
 async def search(
@@ -98,8 +104,10 @@ class _Search:
 
     async def run(self, strategy: Strategy, num_at_once: int) -> None:
         under_way: set[asyncio.Task[None]] = set()
+        if not self.found.tree.root.is_open:  # Its prompt does not fit.
+            return
         try:
-            while not self.found.fault:
+            while not self.found.fault and not self.found.refused and not self._is_barren():
                 for node in self._picked(strategy, num_at_once - len(under_way), len(under_way)):
                     path = f"{node.path}.{node.num_started}".lstrip(".")
                     node.num_started += 1
@@ -124,6 +132,13 @@ class _Search:
         )
         num = min(num_free, left)
         return strategy.pick(self.found.tree, num) if num > 0 else []
+
+    def _is_barren(self) -> bool:
+        """Whether nothing but verdicts bounds the search, and no answer has asked for one for long."""
+        budget, last = self.found.budget, self.found.tree.nodes[-MAX_WITHOUT_CODE:]
+        if budget.calls is not None or budget.tokens is not None or budget.seconds is not None:
+            return False
+        return len(last) == MAX_WITHOUT_CODE and all(node.evaluation is None for node in last)
 
     def _answer_tokens(self) -> int:
         """What an answer under way may cost: as much as the longest so far, or the limit before there is one."""
@@ -152,9 +167,11 @@ class _Search:
             return
         job = job_for(node.episode, answer)
         evaluation = None if job is None else await self._judge(job)
-        if evaluation is not None and evaluation.status in (Status.INFRASTRUCTURE_ERROR, Status.INVALID_PROBLEM):
+        if evaluation is not None and evaluation.status is Status.INFRASTRUCTURE_ERROR:
             self._lose(node, evaluation.message)
             return
+        if evaluation is not None and evaluation.status.is_refusal:
+            self.found.refused = evaluation.message
         self._keep(node, path, answer, with_turn(_named(node.episode, path), answer, evaluation, self._tokenizer))
 
     def _keep(self, node: Node, path: str, answer: Answer, episode: Episode) -> None:
@@ -162,6 +179,8 @@ class _Search:
         judged = episode.turns[-1].evaluation is not None
         found.spent = found.spent.after(answer, judged=judged, seconds=self._seconds())
         self._faults_in_a_row = 0
+        if found.budget.tokens is not None and not found.spent.tokens and found.spent.calls >= MAX_UNCOUNTED:
+            found.fault = "the policy counts no tokens, so that they are no bound: give it calls or verdicts"
         child = found.tree.add(node, episode, found.spent, path)
         if self._on_answer is not None:
             self._on_answer(found, child)

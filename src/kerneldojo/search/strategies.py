@@ -106,6 +106,11 @@ class Sequential(_Typed):
     """Which turns the prompt holds."""
 
     @property
+    def name(self) -> str:
+        """See `Strategy`."""
+        return self.type if self.memory == Best() else f"{self.type}:{self.memory.window}"
+
+    @property
     def context(self) -> ContextConfig | None:
         """The best turns."""
         return self.memory
@@ -207,15 +212,18 @@ _ADAPTER: TypeAdapter[Any] = TypeAdapter(StrategyConfig)
 
 
 def parse_strategy(settings: str | Mapping[str, Any]) -> Strategy:
-    """A strategy from a table, a bare name, or Kevin's way of writing chains (`16x8`).
+    """A strategy from a table, a bare name, Kevin's way of writing chains (`16x8`), or `sequential:W` for W turns.
 
     Raises:
         ValueError: unknown, in one line.
     """
     if isinstance(settings, str):
         chains, cross, turns = settings.partition("x")
-        if cross and chains.isdigit() and turns.isdigit():
+        if cross and chains.isdecimal() and turns.isdecimal() and int(chains) and int(turns):
             return ParallelSerial(num_chains=int(chains), num_turns=int(turns))
+        kind, colon, window = settings.partition(":")
+        if kind == "sequential" and colon:
+            return Sequential(memory=Best(window=_turns(settings, window)))
         names = ("parallel", "serial", "parallel-serial", "sequential", "best-first")
         if settings not in names:
             raise ValueError(
@@ -223,3 +231,9 @@ def parse_strategy(settings: str | Mapping[str, Any]) -> Strategy:
             )
         settings = {"type": settings}
     return _ADAPTER.validate_python(dict(settings))
+
+
+def _turns(settings: str, window: str) -> int:
+    if not (window.isdecimal() and int(window)):
+        raise ValueError(f"strategy {settings!r}: a number of turns of at least 1 is needed, as in sequential:4")
+    return int(window)

@@ -18,6 +18,7 @@ function kind([outcome, speedup, , scored]) {
 const BADGE = { fast: "good", right: "good", wrong: "bad", cheat: "cheat", masked: "masked" };
 const badge = turn => el("span", { class: "badge " + BADGE[kind(turn)], title: MEANING[turn[0]] || "" }, words(turn[0]));
 
+const CORRECT = FAST.includes(0) ? "correct, fast at 0×" : "correct";
 const times = v => digits(v) + "×";
 const find = wanted => M.figures.find(one => Object.entries({ unit: "sample", aggregate: "all", k: null, p: null, failures: null, against: M.figures[0].against, ...wanted })
   .every(([key, value]) => one[key] === value));
@@ -27,15 +28,29 @@ const interval = figure => figure && figure.low !== null ? `${show(figure, figur
 const cellOf = figure => el("td", { title: figure ? `over ${thousands(figure.count)} ${figure.unit}s` : null }, figure && figure.value !== null ? show(figure, figure.value) : "–",
   figure && figure.value !== null ? el("span", { class: "range" }, interval(figure)) : null);
 
+const counted = (n, noun) => `${thousands(n)} ${noun}${n === 1 ? "" : "s"}`;
+function costWords(cost) {
+  const tokens = cost.prompt_tokens || cost.answer_tokens ? `${thousands(cost.prompt_tokens)} prompt and ${thousands(cost.answer_tokens)} generated tokens` : "no tokens counted";
+  return [counted(cost.calls, "answer"), counted(cost.verdicts, "verdict"), tokens, cost.dollars && "$" + (cost.dollars >= 1 ? cost.dollars.toFixed(2) : digits(cost.dollars))].filter(Boolean).join(", ");
+}
+
 function header() {
   const c = M.counts, facts = { ...DATA.about, problems: thousands(c.problems), "samples each": c.samples, "turns each": c.turns_each, "turns played": thousands(c.turns) };
   if (c.masked_turns) facts["masked turns"] = `${thousands(c.masked_turns)} (no verdict could be had; in no figure)`;
   if (c.cut_episodes) facts["cut episodes"] = thousands(c.cut_episodes);
+  facts.cost = costWords(M.cost);
+  if (M.search_cost) facts["cost of the searches"] = costWords(M.search_cost);
   page.append(el("h1", {}, harmless(DATA.title)),
     el("ul", { class: "facts" }, Object.entries(facts).map(([key, value]) => el("li", {}, el("b", {}, harmless(key)), harmless(value)))));
+  if (c.too_long_samples) page.append(el("div", { class: "notice" }, el("b", {}, `${counted(c.too_long_samples, "sample")} of ${counted(c.too_long_problems, "problem")} never began`),
+    ": not even the first prompt fits the limit of tokens. They are failures in every figure."));
+  for (const one of M.refusals) page.append(el("div", { class: "notice" }, el("b", {}, `Left out for ${words(one.status)}: ${counted(one.answers, "answer")} to ${counted(one.problems, "problem")}`), harmless(`; the first, ${one.first_problem}: ${one.first_reason}`)));
+  const part = M.against_compile;
+  if (part && part.judged < part.passed) page.append(el("div", { class: "notice", id: "partial" }, el("b", {}, "The part against torch.compile is not finished"), `: of ${counted(part.passed, "answer")} that passed, ${thousands(part.judged)} were judged against it. ` +
+    "The others are left out and failures are not, so that figures against it are too low. Starting the benchmark again goes on."));
   if (modeled) page.append(el("div", { class: "notice" }, "The times in this report are ", el("b", {}, "modelled"),
     ", not measured: a roofline of the device priced them. They are for development, not for a board."));
-  if (!M.timing_sources.length && c.turns) page.append(el("div", { class: "notice" }, "Nothing was timed on this device, so there are no speedups; none are invented."));
+  if (!M.timing_sources.length && c.turns) page.append(el("div", { class: "notice" }, "Nothing was timed, so there are no speedups; none are invented."));
 }
 
 function tiles() {
@@ -53,7 +68,7 @@ function tiles() {
 
 function headline() {
   const n = M.counts.samples, against = [...new Set(M.figures.map(one => one.against))];
-  const rows = [["correct", { name: "correct" }], ...FAST.filter(p => p > 0).map(p => [`fast at ${p}×`, { name: "fast", p }]),
+  const rows = [[CORRECT, { name: "correct" }], ...FAST.filter(p => p > 0).map(p => [`fast at ${p}×`, { name: "fast", p }]),
     ["mean speedup, failures as 0", { name: "speedup mean", failures: "zero" }], ["mean speedup, correct alone", { name: "speedup mean", failures: "left out" }],
     ["geometric, failures as 0", { name: "speedup geometric", failures: "zero" }], ["geometric, failures keep the reference (1×)", { name: "speedup geometric", failures: "one" }],
     ["geometric, correct alone", { name: "speedup geometric", failures: "left out" }]];
@@ -84,19 +99,41 @@ function curves() {
     { xTitle: "turn", format: percent, yMax: 1, xTicks: turns, aria: "correct by turn" }));
   if (T > 1) card("Speedup, by turn", "Mean over samples, failures as 0.", lineChart([line({ name: "speedup mean", failures: "zero" }, "this turn", at), line({ name: "speedup mean", failures: "zero" }, "best so far", upTo)],
     { xTitle: "turn", format: ratio, tick: times, xTicks: turns, aria: "speedup by turn" }));
-  const chart = el("div", { id: "budget" }), pick = el("div", { class: "tabs" });
-  const choices = [["correct", percent, 1, percent], ["fast at 1×", percent, 1, percent], ["mean speedup", ratio, undefined, times]].map(([name, format, yMax, tick], i) => {
-    const button = el("button", { "aria-pressed": "false", onclick: () => {
-      pick.querySelectorAll("button").forEach(one => one.setAttribute("aria-pressed", one === button));
-      chart.replaceChildren(lineChart(M.budgets.map(curve => ({ name: curve.strategy, dashed: curve.strategy.endsWith("judged again"), points: curve.points.map(point => [point.calls, point.figures[i].value, point.figures[i].low, point.figures[i].high]) })),
-        { xTitle: "calls for one problem", format, tick, yMax, log: true, aria: "budget curves" }));
-    } }, name);
-    return button;
-  });
-  pick.append(...choices);
-  card("What more calls buy", "Expected best answer per problem (best@k, unbiased), failures as 0, under one number of calls. Dashed: searches, whose answers were judged again after they were chosen.", el("div", {}, pick, chart));
+  card("What a larger budget buys", "Expected best answer per problem (best@k, unbiased), failures as 0, for what it costs on average. Dashed: searches, whose answers were judged again after they were chosen.", budget());
   page.append(grid);
-  choices[2].click();
+}
+
+// Curves by what is bounded: calls, and verdicts and generated tokens where there is a record of them.
+function budget() {
+  const chart = el("div", { id: "budget" }), points = M.budgets.flatMap(curve => curve.points);
+  const axes = ["calls", "verdicts", "tokens"].filter(axis => points.some(point => point[axis]));
+  const figures = [["correct", percent, 1, percent], ["fast at 1×", percent, 1, percent], ["mean speedup", ratio, undefined, times]];
+  const chosen = { axis: "calls", figure: 2 };
+  const fill = () => {
+    const [, format, yMax, tick] = figures[chosen.figure], axis = chosen.axis, at = point => { const one = point.figures[chosen.figure]; return [point[axis], one.value, one.low, one.high]; };
+    const series = M.budgets.map(curve => ({ name: curve.strategy, dashed: curve.strategy.endsWith("judged again"), points: curve.points.filter(point => point[axis]).map(at) })).filter(one => one.points.length);
+    chart.replaceChildren(lineChart(series, { xTitle: `${axis === "tokens" ? "generated tokens" : axis} for one problem`, format, tick, yMax, log: true, aria: "budget curves" }));
+  };
+  const tabs = (name, choices) => {
+    const row = el("div", { class: "tabs" }, choices.map(([label, value]) => el("button", { "aria-pressed": String(chosen[name] === value), onclick: event => {
+      chosen[name] = value; row.querySelectorAll("button").forEach(one => one.setAttribute("aria-pressed", one === event.target)); fill(); } }, label)));
+    return row;
+  };
+  fill();
+  return el("div", {}, el("div", { class: "row spread" }, tabs("figure", figures.map(([label], i) => [label, i])), axes.length > 1 ? tabs("axis", axes.map(axis => [axis, axis])) : null), chart);
+}
+
+// What each strategy of search reached with its whole budget.
+function searches() {
+  if (!M.searches.length) return;
+  const first = M.searches[0], rows = first.figures.map((figure, i) => [figure, i]).filter(([figure]) => figure.p !== 0 && (M.timing_sources.length || !isSpeed(figure.name)));
+  const bounds = budget => ["calls", "verdicts", "tokens", "seconds"].filter(name => budget[name]).map(name => counted(budget[name], name.slice(0, -1))).join(", ");
+  const label = figure => figure.name === "correct" ? CORRECT : figure.name === "fast" ? `fast at ${figure.p}×` : "mean speedup, failures as 0";
+  page.append(el("section", { class: "card" }, el("h2", {}, "Searches"), el("p", { class: "soft small" }, `Per problem, over the ${counted(first.problems, "problem")} that every strategy searched. What a search found was judged again after the choice, so that these figures are stricter than those above.`),
+    el("div", { class: "scroll" }, el("table", { id: "searches" }, el("tr", {}, el("th", {}, ""), M.searches.map(one => el("th", {}, harmless(one.strategy), el("br"), el("span", { class: "soft small" }, bounds(one.budget))))),
+      rows.map(([figure, i]) => el("tr", {}, el("td", {}, label(figure)), M.searches.map(one => cellOf(one.figures[i])))),
+      M.timing_sources.length ? el("tr", {}, el("td", {}, "best confirmed speedup"), M.searches.map(one => el("td", {}, ratio(one.best)))) : null,
+      [["answers", "calls"], ["verdicts", "verdicts"], ["generated tokens", "answer_tokens"]].map(([name, key]) => M.searches.some(one => one.cost[key]) ? el("tr", {}, el("td", {}, name + " in all"), M.searches.map(one => el("td", {}, thousands(one.cost[key])))) : null)))));
 }
 
 function outcomes() {
@@ -116,6 +153,7 @@ function outcomes() {
   page.append(card);
 }
 
+const tooLong = episode => episode.finish === "budget" && !episode.turns.length;  // its first prompt does not fit
 const PAGE_SIZE = 100, viewer = el("section", { class: "card", id: "viewer" });
 
 function problems() {
@@ -123,14 +161,14 @@ function problems() {
   let shown = PAGE_SIZE;
   const rows = DATA.problems.map((problem, at) => {
     const scored = problem.episodes.map(one => one.turns.filter(turn => turn[3])), best = scored.flat().map(turn => turn[1]).filter(v => v !== null);
-    const right = scored.filter(turns => turns.some(turn => turn[0] === "passed")).length, judged = scored.filter(turns => turns.length).length;
+    const right = scored.filter(turns => turns.some(turn => turn[0] === "passed")).length, judged = scored.filter((turns, i) => turns.length || tooLong(problem.episodes[i])).length;
     return { problem, at, best: best.length ? Math.max(...best) : null, right: judged ? right / judged : null };
   });
   function fill() {
     const wanted = rows.filter(row => row.problem.name.toLowerCase().includes(search.value.toLowerCase()));
     body.replaceChildren(...wanted.slice(0, shown).map(row => el("tr", {}, el("td", { title: harmless(row.problem.notes) }, harmless(row.problem.name)), el("td", { "data-name": "samples right" }, percent(row.right)), el("td", { "data-name": "best" }, ratio(row.best)),
-      el("td", { class: "full" }, el("div", { class: "cells" }, row.problem.episodes.map((one, e) => el("button", { class: "cell", "data-at": `${row.at}/${e}`, "aria-label": `sample ${one.sample}`, title: `sample ${one.sample}: ` + one.turns.map(turn => words(turn[0]) + (turn[1] !== null ? " " + ratio(turn[1]) : "")).join(", "),
-        onclick: () => go(row.at, e, Math.max(0, one.turns.length - 1)) }, one.turns.length ? one.turns.map(turn => el("i", { class: "k-" + kind(turn) })) : el("i", { class: "k-none" }))))))));
+      el("td", { class: "full" }, el("div", { class: "cells" }, row.problem.episodes.map((one, e) => el("button", { class: "cell", "data-at": `${row.at}/${e}`, "aria-label": `sample ${one.sample}`, title: `sample ${one.sample}: ` + (tooLong(one) ? "the first prompt does not fit" : "") + one.turns.map(turn => words(turn[0]) + (turn[1] !== null ? " " + ratio(turn[1]) : "")).join(", "),
+        onclick: () => go(row.at, e, Math.max(0, one.turns.length - 1)) }, one.turns.length ? one.turns.map(turn => el("i", { class: "k-" + kind(turn) })) : el("i", { class: tooLong(one) ? "k-wrong" : "k-none" }))))))));
     more.hidden = wanted.length <= shown;
     mark();
   }
@@ -173,7 +211,7 @@ async function draw(scroll) {
   const tabs = el("div", { class: "tabs", role: "tablist" }, row.turns.map((one, i) => el("button", { role: "tab", "aria-selected": String(i === t), onclick: () => go(p, e, i) },
     `Turn ${i + 1} `, badge(one), one[1] !== null ? " " + ratio(one[1]) : "")));
   viewer.replaceChildren(title, tabs);
-  if (!detail) viewer.append(el("p", { class: "soft" }, "No turn was played."));
+  if (!detail) viewer.append(el("p", { class: "soft" }, tooLong(row) ? "No turn was played: the first prompt does not fit. It counts as a failure." : "No turn was played."));
   else viewer.append(...turnView(detail, row.turns[t], texts, details.slice(0, t)));
   viewer.append(el("details", {}, el("summary", {}, "The problem"), codeView(texts[reference])));
   if (row.finish && row.finish !== "turns") viewer.append(el("p", { class: "soft small" }, "This episode ended early: " + row.finish + "."));
@@ -234,7 +272,7 @@ document.addEventListener("keydown", event => {
 });
 
 page.replaceChildren();
-header(); tiles(); headline(); curves(); outcomes(); problems();
+header(); tiles(); headline(); searches(); curves(); outcomes(); problems();
 viewer.append(el("p", { class: "soft" }, "Choose a sample above; arrow keys go from turn to turn."));
 window.addEventListener("hashchange", follow);
 follow();
