@@ -18,6 +18,7 @@ from kerneldojo.cli import commands
 REFERENCE = EXAMPLES / "reference.py"
 HONEST = EXAMPLES / "honest.py"
 RECIPE = EXAMPLES.parent / "recipes" / "laptop-sft.toml"
+RL_RECIPE = EXAMPLES.parent / "recipes" / "laptop-rl.toml"
 
 
 def test_help_needs_neither_torch_nor_triton() -> None:
@@ -30,6 +31,25 @@ def test_help_needs_neither_torch_nor_triton() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     for command in ("judge", "problems", "doctor", "demo"):
         assert command in done.stdout
+
+
+def test_a_training_that_is_refused_has_not_loaded_transformers() -> None:
+    program = (
+        "import sys\n"
+        "from kerneldojo.cli import commands\n"
+        "from kerneldojo.cli.arguments import BadUsage\n"
+        "for arguments in (['device=cuda:99'], ['play.device=cuda:99'], ['judge.service=http://127.0.0.1:9']):\n"
+        "    try:\n"
+        f"        told = ['train', 'rl', {str(RL_RECIPE)!r}, '--set', 'model.path=some/model', '--set', *arguments]\n"
+        "        commands(told, standalone_mode=False)\n"
+        "    except BadUsage as refusal:\n"
+        "        print(refusal)\n"
+        "assert 'transformers' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    said = done.stdout.splitlines()
+    assert len(said) == 3 and all("cuda:99" in line or "CUDA device 99" in line for line in said[:2])
+    assert said[2].startswith("judge.service: http://127.0.0.1:9: the service cannot be reached")
 
 
 def callbacks(group: typer.Typer) -> Iterator[Callable[..., Any]]:

@@ -22,9 +22,9 @@ from kerneldojo.contestant.sandbox import (
     SandboxError,
     begin,
     guests,
-    keeper,
     linux,
     sweeping,
+    watch,
 )
 from kerneldojo.contestant.sandbox.processes import children, descendants, is_alive
 
@@ -188,7 +188,7 @@ def test_an_owner_that_does_not_come_leaves_nothing(scratch: Path) -> None:
 
 
 def test_what_rests_is_stopped_and_goes_on_when_it_is_woken(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "_TICK_AT_REST_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "_TICK_AT_REST_SECONDS", 0.05)
     if "freeze" not in HOST.cgroup_v2:
         pytest.skip("only the unified hierarchy stops what rests")
     count = mmap.mmap(-1, 8)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
+import re
+import textwrap
 import time
 
 import pytest
@@ -100,6 +103,74 @@ def test_longer_fences_and_tildes():
     assert extract(block(code, mark="````")).code == code
 
 
+@pytest.mark.parametrize(
+    "before",
+    ["Here it is: ", "**Answer:** ", "- ", "2. Use `x`: ", "<answer>", "</think>", "I would write this: \u200b", "So "],
+)
+@pytest.mark.parametrize("tag", ["python", "py", ""])
+def test_a_fence_at_the_end_of_a_line_of_prose_opens_a_block(before, tag):
+    text = f"{before}{block(GOOD, tag)}It is fast."
+    is_fence = bool(tag) or before.rstrip(" \u200b")[-1] in ":*->"
+    assert (extract(text).code == GOOD) == is_fence
+
+
+def test_a_fence_behind_the_last_line_of_code_closes_the_block():
+    for end in ("```", "```\nThat is all.\n", "\n```</answer>", "\n```<|im_end|>", "```\nOutput:\n```\nok\n```\n"):
+        read = extract(f"{block(OTHER)}```python\n{GOOD.rstrip()}{end}")
+        assert read.code == GOOD and read.blocks[1].closed
+
+
+def test_backticks_in_comments_and_strings_are_code():
+    for line in ("# see ```", "# as in ```python", 's = "```python"', "s = '```'", 's = "```<a>"', '"""a\nb: ```\n"""'):
+        code = f"{GOOD}{line}\n"
+        assert extract(f"{block(code)}More:\n{block(OTHER)}").code == code
+
+
+def test_a_line_that_quotes_code_has_no_fence():
+    assert extract(f"Write ```python``` or ```x = 1```: ```\n\n{block(GOOD)}").code == GOOD
+    assert extract("Write ```python class ModelNew: pass```").code is None
+
+
+def test_an_answer_in_tags_needs_no_fence_if_it_is_python():
+    for text in (
+        f"<answer>\n{GOOD}</answer>",
+        f"So:\n<Answer>{GOOD}</Answer>\nDone.",
+        "<answer>\n" + textwrap.indent(GOOD, "  "),
+    ):
+        assert extract(text).code == GOOD
+    assert extract(f"<answer>class ModelNew: old</answer>Better: <answer>\n{GOOD}</answer>").code == GOOD
+    assert extract(f"<answer>{block(GOOD)}</answer>").code == GOOD
+    assert extract("<answer>class ModelNew is what I write.</answer>").code is None
+
+
+def test_tags_that_are_talked_of_are_no_tags():
+    code = f'{GOOD}text = "</think>"\n'
+    assert extract(f"I need no `<think>` here.\n{block(code)}").code == code
+    assert extract(f'<think>It ends with "</think>".\n{block(OTHER)}</think>{block(GOOD)}').code == GOOD
+
+
+def test_characters_without_width_do_not_matter():
+    assert extract(f"\ufeff{block(GOOD)}").code == GOOD
+    assert extract(f"\u200b{block(GOOD)}\u200b{block(OTHER)}").code == GOOD
+    assert extract(f"```python\u200b\n\ufeff{GOOD}\u2060```\u200b\n").code == GOOD
+
+
+def test_what_is_wrapped_otherwise_is_not_taken_apart():
+    """What it would be as JSON, as HTML, as a quotation or in a tag of its own is not guessed."""
+    quoted = "".join(f"> {line}\n" for line in block(GOOD).splitlines())
+    for text in (
+        json.dumps({"code": GOOD}),
+        json.dumps({"code": block(GOOD)}),
+        f"<code>{GOOD}</code>",
+        f"Well:\n{GOOD}",
+    ):
+        assert extract(text).code is None
+    assert extract(block(json.dumps({"code": GOOD}) + "\n", "json")).code is None
+    assert "ModelNew:\n    pass" not in (extract(quoted).code or "")
+    escaped = "class ModelNew:\n    a = 1 &lt; 2\n"
+    assert extract(block(escaped)).code == escaped
+
+
 def test_the_summary_is_short_and_holds_no_thoughts():
     text = f"<think>secret</think>I fused both.\n\n{block(GOOD)}It is   faster."
     assert extract(text).summary(100) == "I fused both. It is faster."
@@ -120,6 +191,7 @@ PIECES = st.sampled_from(
 @settings(max_examples=300, deadline=None)
 def test_any_text_is_read_and_nothing_is_made_up(text):
     read = extract(text)
+    text = re.sub("[\ufeff\u200b\u2060]", "", text)
     characters = set(text.replace("\r\n", "\n").replace("\r", "\n")) | {"\n"}
     assert set(read.code or "") | set(read.plan) | set(read.prose) <= characters
     assert (read.code or "").replace("\n", "").replace(" ", "").replace("\t", "") in "".join(
@@ -136,10 +208,23 @@ def test_an_answer_survives_any_prose_around_it(before, thoughts, after, code):
     text = f"<think>{thoughts}\n{block(OTHER)}</think>{before}\n{block(code)}\n{after}"
     assert extract(text).code == code
     assert extract(text.replace("\n", "\r\n")).code == code
+    assert extract(f"<think>{thoughts}</think>{before}: {block(code)}{after}").code == code
 
 
 @pytest.mark.parametrize(
-    "piece", ["```\n", "```python\n", "<think>", "<plan>", '```python\n"""\n', "~~~\n```py\n", "'"]
+    "piece",
+    [
+        "```\n",
+        "```python\n",
+        "<think>",
+        "<plan>",
+        '```python\n"""\n',
+        "~~~\n```py\n",
+        "'",
+        "a: ```\n",
+        "<answer>",
+        "``` ' ",
+    ],
 )
 def test_reading_takes_linear_time(piece):
     def once(text: str) -> float:

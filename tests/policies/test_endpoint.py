@@ -236,6 +236,48 @@ def test_the_key_is_nowhere(server, caplog, capfd, monkeypatch):
     assert "***" in answer.error and not any(KEY in text for text in everything)
 
 
+FOREIGN = [
+    'upstream said: {"Authorization": "Bearer abcDEF.ghi-123"}',
+    "Incorrect API key provided: abcdef****wxyz. You can find yours at https://example.com",
+    '{"api_key": "0123456789"}',
+    "api-key=0123456789&x=1",
+    "x-api-key: 0123456789",
+    "key sk-proj-0123456789 has no credit",
+    "key gsk_0123456789abc is blocked",
+    "token hf_0123456789abc is expired",
+    "access_token=0123456789abc",
+    "could not reach https://user:0123456789@proxy.example/v1",
+    "JWT eyJhbGciOi.0123456789.x_y-z is expired",
+    "the key 0123456789abcdef0123456789abcdef is unknown",
+]
+
+
+@pytest.mark.parametrize("message", FOREIGN)
+def test_nobody_elses_key_is_kept_either(server, caplog, capfd, message):
+    server.plan = [{"status": 500, "message": message}, {"status": 400, "message": message}]
+    (answer,), _ = ask(server)
+    told = [record.getMessage() for record in caplog.records if record.name.startswith("kerneldojo")]
+    assert told and "HTTP 400" in answer.error and "***" in answer.error
+    for text in (answer.model_dump_json(), *told, *capfd.readouterr()):
+        assert not any(part in text for part in ("0123456789", "abcDEF", "wxyz"))
+
+
+def test_what_an_endpoint_says_is_bounded_and_no_key_is_cut_in_half(server):
+    for length in range(230, 300, 7):
+        server.plan = [{"status": 400, "message": "no " * (length // 3) + KEY + " x" * 100_000}]
+        (answer,), _ = ask(server)
+        assert len(answer.error) < 350 and KEY[:6] not in answer.error
+    server.plan = [{"status": 400, "message": "max_tokens: 8192 is more than this model's 4096 (request req_17)"}]
+    (answer,), _ = ask(server)
+    assert "max_tokens: 8192 is more than this model's 4096 (request req_17)" in answer.error
+
+
+def test_a_key_with_a_line_break_is_refused_without_repeating_it(server, monkeypatch):
+    monkeypatch.setenv("DOJO_TEST_KEY", f"{KEY}\n")
+    (answer,), _ = ask(server, retry=QUICK.model_copy(update={"attempts": 1}))
+    assert answer.finish == "failed" and KEY not in answer.model_dump_json()
+
+
 def test_a_provider_needs_a_key_and_a_server_an_address(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(ValueError, match="set OPENAI_API_KEY"):

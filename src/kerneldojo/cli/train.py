@@ -39,11 +39,12 @@ def sft_command(config: ConfigFile, overrides: Overrides = None, resume: Resume 
     with training_errors():
         from kerneldojo.training.config import SFTConfig
         from kerneldojo.training.settings import load_config
-        from kerneldojo.training.sft import train_sft
 
         told = load_config(SFTConfig, config, overrides or [])
+        _require_model(told.model.path)
         with _ranks(told.device) as ranks:
-            _require_model(told.model.path)
+            from kerneldojo.training.sft import train_sft  # takes seconds: after what can be refused
+
             outcome = train_sft(told, ranks, resume=resume, show=not quiet)
     _end(outcome, told.output)
 
@@ -53,12 +54,13 @@ def rl_command(config: ConfigFile, overrides: Overrides = None, resume: Resume =
     """Learn from the judge's rewards."""
     with training_errors():
         from kerneldojo.training.config import RLConfig
-        from kerneldojo.training.rl import train_rl
         from kerneldojo.training.settings import load_config
 
         told = load_config(RLConfig, config, overrides or [])
+        _require_model(told.model.path)
         with _ranks(told.device) as ranks, _executor(told, is_first=ranks.is_first) as executor:
-            _require_model(told.model.path)
+            from kerneldojo.training.rl import train_rl  # takes seconds: after what can be refused
+
             outcome = train_rl(told, executor, ranks, resume=resume, show=not quiet)
     _end(outcome, told.output)
 

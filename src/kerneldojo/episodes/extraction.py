@@ -6,8 +6,13 @@ fence opens a block. Of the blocks, the first of these that exists is the answer
 
 1. the last closed block that defines the entry point,
 2. the last unclosed block that defines it,
-3. without any fence, the whole text if it is Python that defines it,
+3. without any fence, the last `<answer>` or else the whole text, if it is Python that defines it,
 4. the last block that may be Python at all (the judge then says what is missing in it).
+
+A fence may stand at the end of a line that says something. After prose it opens a block, if one word follows it or a
+colon, bold type or the dash of a list comes before it (`Here it is: ```python`). After code it closes the block, for
+outside of comments and strings Python has no backticks. Nothing else is taken apart (a quotation with `>`, JSON, HTML
+entities): what policies are taught to write is one fenced block, and a guess may be wrong.
 """
 
 from __future__ import annotations
@@ -22,12 +27,27 @@ from functools import lru_cache
 from kerneldojo.schema import MAX_SOURCE_BYTES
 from kerneldojo.schema.parsing import parse_python
 
-FENCE = re.compile(r"^[ \t]*(?P<mark>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$", re.MULTILINE)
-THINKING = re.compile(r"<(?P<tag>think|thinking|reasoning)>", re.IGNORECASE)
-THOUGHT = re.compile(r"</(?:think|thinking|reasoning)>", re.IGNORECASE)
+FENCE = re.compile(
+    r"^(?P<before>[ \t]*+(?=~~~)|[^\n]*?(?<!`)(?=```))(?P<mark>`{3,}+|~{3,}+)[ \t]*+(?P<info>[^`\n]*)$", re.MULTILINE
+)
+
+
+def _tag(tag: str) -> str:
+    """A tag, unless it stands in quotation marks: then it is only talked of."""
+    return rf"(?:(?<![\"'`]){tag}|{tag}(?![\"']|`(?!``)))"
+
+
+THINKING = re.compile(_tag("<(?:think|thinking|reasoning)>"), re.IGNORECASE)
+THOUGHT = re.compile(_tag("</(?:think|thinking|reasoning)>"), re.IGNORECASE)
+ANSWER = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.IGNORECASE | re.DOTALL)
+INVISIBLE = dict.fromkeys(map(ord, "\ufeff\u200b\u2060"))
+"""Characters without width, which some models put around fences and which are an error in code."""
 QUOTES = re.compile(r"#[^\n]*|\"\"\"|'''|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?", re.DOTALL)
 MAX_QUOTED_FENCES = 16
 """Fences within the strings of one block that are recognised as such."""
+PRELUDES = ":*-"
+"""What may come before a fence at the end of a line of prose: a colon, bold type, the dash of a list."""
+LANGUAGE = re.compile(r"\w[\w+#.:/-]*")
 PYTHON_TAGS = frozenset({"", "python", "py", "python3", "triton", "cuda"})
 """Languages that a block may be tagged with to be taken for the answer where none defines the entry point."""
 
@@ -75,8 +95,10 @@ def extract(
         plan_close: what closes it. A plan that is not closed ends at the first block.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    # A fence behind a closing tag is one too: models often leave the line break out.
-    if "</" in text or plan_close in text:
+    if not text.isascii():
+        text = text.translate(INVISIBLE)
+    # A fence behind a tag is one too: models often leave the line break out.
+    if "<" in text or plan_close in text:
         text = _closing(plan_close).sub(r"\1\n", text)
     reader = _Reader(_after_thoughts(text), plan_open, plan_close)
     reader.read()
@@ -87,7 +109,7 @@ def extract(
 
 @lru_cache(maxsize=16)
 def _closing(plan_close: str) -> re.Pattern[str]:
-    return re.compile(rf"({THOUGHT.pattern}|{re.escape(plan_close)})[ \t]*(?=```|~~~)", re.IGNORECASE)
+    return re.compile(rf"({THOUGHT.pattern}|<answer>|{re.escape(plan_close)})[ \t]*(?=```|~~~)", re.IGNORECASE)
 
 
 @lru_cache(maxsize=16)
@@ -116,7 +138,8 @@ class _Reader:
         self.blocks: list[Block] = []
         self.plans: list[str] = []
         self.prose: list[str] = []
-        self.marks = list(FENCE.finditer(text))
+        # Of several on one line none is a fence: such a line quotes code.
+        self.marks = [mark for mark in FENCE.finditer(text) if "```" not in mark["before"]]
         self.next_mark = 0
 
     def read(self) -> None:
@@ -127,11 +150,11 @@ class _Reader:
             if passage is not None and passage.start() < at:
                 passage = passages.search(self.text, at)
             fence = self._fence(at)
-            if passage is not None and (fence is None or passage.start() < fence.start()):
+            if passage is not None and (fence is None or passage.start() < _place(fence)):
                 self.prose.append(self.text[at : passage.start()])
                 at = self._plan(passage.end()) if passage["plan"] else self._thought(passage.end())
             elif fence is not None:
-                self.prose.append(self.text[at : fence.start()])
+                self.prose.append(self.text[at : _place(fence)])
                 at = self._block()
             else:
                 self.prose.append(self.text[at:])
@@ -142,9 +165,13 @@ class _Reader:
         return closing.end() if closing else len(self.text)
 
     def _fence(self, at: int) -> re.Match[str] | None:
-        while self.next_mark < len(self.marks) and self.marks[self.next_mark].start() < at:
+        """The next fence that opens a block."""
+        while self.next_mark < len(self.marks):
+            mark = self.marks[self.next_mark]
+            if _place(mark) >= at and _opens(mark):
+                return mark
             self.next_mark += 1
-        return self.marks[self.next_mark] if self.next_mark < len(self.marks) else None
+        return None
 
     def _plan(self, start: int) -> int:
         end = self.text.find(self.plan_close, start)
@@ -152,7 +179,7 @@ class _Reader:
             self.plans.append(self.text[start:end])
             return end + len(self.plan_close)
         fence = self._fence(start)
-        end = fence.start() if fence else len(self.text)
+        end = _place(fence) if fence else len(self.text)
         self.plans.append(self.text[start:end])
         return end
 
@@ -163,12 +190,12 @@ class _Reader:
         later = (self.marks[number] for number in range(self.next_mark + 1, len(self.marks)))
         ends = list(itertools.islice((mark for mark in later if _ends(mark, opening)), MAX_QUOTED_FENCES))
         end = ends[0] if ends else None
-        if end is not None and _may_quote(self.text, start, end.start()):
+        if end is not None and _may_quote(self.text, start, _place(end)):
             # A fence inside a docstring is text, unless the string never ends: then the quotes are what is wrong.
             quoted = _Quotes(self.text, start)
-            end = next((mark for mark in ends if not quoted.at(mark.start())), end)
-        stop = end.start() if end else len(self.text)
-        closed = end is not None and not end["info"].strip()
+            end = next((mark for mark in ends if not quoted.at(_place(mark))), end)
+        stop = _place(end) if end else len(self.text)
+        closed = end is not None and _is_bare(end)
         code = self.text[start:stop].strip("\n")
         if code[:1].isspace():
             code = textwrap.dedent(code).strip("\n")
@@ -176,18 +203,35 @@ class _Reader:
         self.blocks.append(Block(code=code + "\n" if code else "", tag=tag, closed=closed))
         if end is None:
             return len(self.text)
-        return min(end.end() + 1, len(self.text)) if closed else end.start()
+        return min(end.end() + 1, len(self.text)) if closed else stop
 
 
 def _may_quote(text: str, start: int, end: int) -> bool:
     return text.find('"""', start, end) >= 0 or text.find("'''", start, end) >= 0
 
 
+def _place(mark: re.Match[str]) -> int:
+    """Where a fence begins: with its line, unless that line says something before it."""
+    return mark.start("mark") if mark["before"].strip() else mark.start()
+
+
+def _is_bare(mark: re.Match[str]) -> bool:
+    """Whether it names no language; a tag behind it (`</answer>`, `<|im_end|>`) is none."""
+    info = mark["info"].strip()
+    return not info or (info[0] == "<" and not mark["before"].strip())
+
+
+def _opens(mark: re.Match[str]) -> bool:
+    """Whether it opens a block where none is open: at the end of a line of prose not every fence does."""
+    before = mark["before"].rstrip()
+    return not before or before[-1] in PRELUDES or LANGUAGE.fullmatch(mark["info"].strip()) is not None
+
+
 def _ends(mark: re.Match[str], opening: re.Match[str]) -> bool:
     """A bare fence closes its kind; a tagged one opens the next block, so that the open one was left unclosed."""
-    if mark["mark"][0] != opening["mark"][0]:
+    if mark["mark"][0] != opening["mark"][0] or "#" in mark["before"]:
         return False
-    return bool(mark["info"].strip()) or len(mark["mark"]) >= len(opening["mark"])
+    return len(mark["mark"]) >= len(opening["mark"]) if _is_bare(mark) else _opens(mark)
 
 
 class _Quotes:
@@ -224,7 +268,8 @@ def _choose(blocks: list[Block], entry_point: str) -> str | None:
 
 def _unfenced(blocks: list[Block], prose: str, entry_point: str) -> str | None:
     if not blocks:
-        return prose + "\n" if _is_python(prose, entry_point) else None
+        marked = [textwrap.dedent(found[1]).strip() for found in ANSWER.finditer(prose)]
+        return next((text + "\n" for text in reversed([prose, *marked]) if _is_python(text, entry_point)), None)
     usable = [block.code for block in blocks if block.tag in PYTHON_TAGS and block.code.strip()]
     return usable[-1] if usable else None
 

@@ -116,7 +116,7 @@ class EndpointPolicy:
             except CallFailed as failure:
                 self._count(failures=1)
                 usage = Usage(seconds=time.monotonic() - started)
-                return Answer(text="", finish="failed", error=self._trouble.clean(str(failure)), usage=usage)
+                return Answer(text="", finish="failed", error=str(failure), usage=usage)
         usage = reply.usage.model_copy(update={"seconds": time.monotonic() - started})
         return reply.model_copy(update={"usage": usage})
 

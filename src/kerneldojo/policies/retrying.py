@@ -14,6 +14,7 @@ from typing import TypeVar
 import openai
 from pydantic import Field
 
+from kerneldojo.policies.redaction import redacted
 from kerneldojo.schema import Frozen
 
 Result = TypeVar("Result")
@@ -41,7 +42,7 @@ class MalformedReply(Exception):
 
 
 class CallFailed(Exception):
-    """No try succeeded; the message says in one line why."""
+    """No try succeeded; the message says in one line why, fit to be shown."""
 
 
 def is_worth_retrying(error: BaseException) -> bool:
@@ -88,15 +89,25 @@ class Trouble:
     """Never to be said."""
     is_known: bool = False
 
-    def note(self, error: str) -> None:
-        """A try has failed and will be made again; `error` in one line."""
+    def note(self, error: BaseException) -> None:
+        """A try has failed and will be made again."""
         if not self.is_known:
             self.is_known = True
-            log.warning("%s: %s; trying again", self.name, self.clean(error))
+            log.warning("%s: %s; trying again", self.name, self.described(error))
 
-    def clean(self, text: str) -> str:
-        """The text without the secret."""
-        return text.replace(self.secret, "***") if self.secret else text
+    def described(self, error: BaseException) -> str:
+        """An error in one line of at most 300 characters, without anybody's key."""
+        text = str(error) or "no message"
+        if isinstance(error, TimeoutError | openai.APITimeoutError):
+            text = "timed out"
+        elif isinstance(error, openai.APIStatusError):
+            text = f"HTTP {error.status_code}: {text}"
+        elif isinstance(error, openai.APIConnectionError):
+            cause = error.__cause__
+            text = f"connection failed: {str(cause or error).strip() or type(cause).__name__}"
+        elif not isinstance(error, MalformedReply):
+            text = f"{type(error).__name__}: {text}"
+        return redacted(text, self.secret)
 
 
 async def retrying(
@@ -115,26 +126,11 @@ async def retrying(
             return result
         except Exception as error:
             if number == config.attempts or not is_worth_retrying(error):
-                raise CallFailed(f"{described(error)} (try {number} of {config.attempts})") from error
-            asked, text = requested_delay(error), described(error)
+                raise CallFailed(f"{trouble.described(error)} (try {number} of {config.attempts})") from error
+            asked = requested_delay(error)
+            trouble.note(error)
         wait = min(delay, config.longest_delay) * (1 - jitter.random() / 2)
-        trouble.note(text)
         on_retry()
         await asyncio.sleep(wait if asked is None else max(wait, asked))
         delay *= 2
     raise AssertionError("the last try returns or raises")
-
-
-def described(error: BaseException) -> str:
-    """An error in one line of at most 300 characters."""
-    text = " ".join(str(error).split()) or "no message"
-    if isinstance(error, TimeoutError | openai.APITimeoutError):
-        text = "timed out"
-    elif isinstance(error, openai.APIStatusError):
-        text = f"HTTP {error.status_code}: {text}"
-    elif isinstance(error, openai.APIConnectionError):
-        cause = error.__cause__
-        text = f"connection failed: {' '.join(str(cause or error).split()) or type(cause).__name__}"
-    elif not isinstance(error, MalformedReply):
-        text = f"{type(error).__name__}: {text}"
-    return text[:300]

@@ -25,7 +25,7 @@ from pydantic import Field
 
 from kerneldojo.policies.connections import Clients
 from kerneldojo.policies.policy import Request
-from kerneldojo.policies.retrying import CallFailed, MalformedReply, RetryConfig, Trouble, described, retrying
+from kerneldojo.policies.retrying import CallFailed, MalformedReply, RetryConfig, Trouble, retrying
 from kerneldojo.schema import Answer, Frozen, Usage
 
 
@@ -95,9 +95,7 @@ class VllmPolicy:
                     reply = client.completions.create(**self._fields(self._model, (0,), 1, 1.0, 1.0, 0))
                     ids, log_probs = _sampled(_choice(reply))
                 except (openai.OpenAIError, MalformedReply, ValueError) as error:
-                    raise ConnectionError(
-                        f"{self.name} cannot be asked: {self._trouble.clean(described(error))}"
-                    ) from error
+                    raise ConnectionError(f"{self.name} cannot be asked: {self._trouble.described(error)}") from error
             self._gives_ids = bool(ids) and log_probs is not None
         return self._gives_ids
 
@@ -113,7 +111,7 @@ class VllmPolicy:
                 reply = await retrying(lambda: self._ask(request), self.config.retry, self._jitter, self._trouble)
             except CallFailed as failure:
                 usage = Usage(seconds=time.monotonic() - started)
-                return Answer(text="", finish="failed", error=self._trouble.clean(str(failure)), usage=usage)
+                return Answer(text="", finish="failed", error=str(failure), usage=usage)
         usage = reply.usage.model_copy(update={"seconds": time.monotonic() - started})
         return reply.model_copy(update={"usage": usage})
 

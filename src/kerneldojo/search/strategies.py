@@ -131,6 +131,8 @@ class BestFirst(_Typed):
 
     A continuation under way counts like one that brought nothing (virtual loss). As long as little is known an answer
     is worth more than time, so the number under way grows with the number of answers, one for each `widening` of them.
+
+    What it gains and what it does not, beside the other strategies: docs/results/search/RESULT.md.
     """
 
     type: Literal["best-first"] = "best-first"

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from kerneldojo.algorithms import LearningConfig
 from kerneldojo.episodes import PlayConfig
-from kerneldojo.policies.sampler import SamplerConfig
+from kerneldojo.policies.rows import SamplerConfig
 from kerneldojo.schema import Frozen, Status
 from kerneldojo.training.journal import LogConfig
 from kerneldojo.training.models import ModelConfig

@@ -9,7 +9,7 @@ from kerneldojo.pool import DeviceState, Executor
 from kerneldojo.schema import Evaluation, Job
 from kerneldojo.training.config import RLConfig
 
-START_SECONDS = 5.0
+START_SECONDS = 2.0
 """How long a service may take to answer when a run starts."""
 
 

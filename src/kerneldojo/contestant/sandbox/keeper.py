@@ -1,10 +1,9 @@
 """The keeper: a trusted process beside each contestant that watches its limits and leaves nothing behind.
 
 It is forked from the fork server, or from its porter, which is smaller; forks the contestant, or makes room for it and
-has its owner fork it; and then does nothing but wait, drain output, look at the meters and obey its owner. When the
-contestant ends, exceeds a limit, or the owner asks (or dies: the socket closes), it kills every descendant, gives back
-the uid and the control group, and says how it went. It never reads anything from the contestant but its output, which
-it cuts and passes on as text.
+has its owner fork it; and then does nothing but watch over it (`watch.py`). When the contestant ends, exceeds a limit,
+or the owner asks (or dies: the socket closes), it kills every descendant, gives back the uid and the control group, and
+says how it went. It never reads anything from the contestant but its output, which it cuts and passes on as text.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
 import time
@@ -31,18 +29,8 @@ from kerneldojo.contestant.sandbox.meters import Guest, Meters
 from kerneldojo.contestant.sandbox.policy import Cause, Ended, Policy
 from kerneldojo.contestant.sandbox.sweeping import Broom
 from kerneldojo.contestant.sandbox.users import HeldUid
+from kerneldojo.contestant.sandbox.watch import Watch
 
-_TICK_SECONDS = 0.02
-_TICK_WHERE_HELD_SECONDS = 0.05
-"""Where the kernel holds memory and processes, only the scratch folder is looked at, and no more often than this."""
-_TICK_WITH_ROOM_SECONDS = 0.1
-"""The same while much is left of that folder: see `Meters.has_room`."""
-_TICK_WITHOUT_PIDFD_SECONDS = 0.01
-_TICK_AT_REST_SECONDS = 1.0
-"""While it waits for work, which its owner says: then it runs nothing that could exceed a limit."""
-_FROZEN_AT_REST_SECONDS = 60.0
-"""One that has rested for a tick is stopped where the kernel can do that, and not looked at for so long; then it runs
-for another tick, so that it notices what time it is."""
 _NICENESS = -15
 _LAST_WORDS_SECONDS = 2.0
 """How long the first process may take to end what a guest left and to report."""
@@ -111,7 +99,6 @@ class Keeper:
         self.policy, self.control = policy, control
         features = usable(policy, features)
         self.started = time.monotonic()
-        self.is_resting = self.is_stopped_at_rest = self.is_frozen = False
         self.owner_uid = os.getuid()
         self.group: Group | None = None
         make_folders(policy.scratch)
@@ -128,7 +115,6 @@ class Keeper:
             if self.plan.in_user_namespace:
                 linux.map_own_user(self.owner_uid, gid)
         self.meters = Meters(self.plan, self.group, given)
-        self.output = bytearray()
         self._start(main)
 
     def _start(self, main: Callable[[], None] | None) -> None:
@@ -219,111 +205,18 @@ class Keeper:
         return found
 
     def watch(self) -> Ended:
-        """Run until the contestant has ended, by itself or not, and all of its processes with it."""
-        poll, pidfd = select.poll(), -1
-        for descriptor in (self.control.fileno(), self._output):
-            poll.register(descriptor, select.POLLIN)
-        if self.plan.features.pidfd:
-            pidfd = self.meters.guest.pidfd if self.meters.guest else os.pidfd_open(self.child)
-            poll.register(pidfd, select.POLLIN)
-        tick = _TICK_SECONDS if pidfd >= 0 else _TICK_WITHOUT_PIDFD_SECONDS
-        if pidfd >= 0 and self.group is not None and self.group.limits_memory and self.group.limits_processes:
-            tick = _TICK_WHERE_HELD_SECONDS
-        cause: Cause | None = None
-        while cause is None:
-            was_resting = self.is_resting
-            ready = {descriptor for descriptor, _ in poll.poll(self._pause(tick) * 1000)}
-            if self.is_resting and not ready:
-                self._stop_at_rest(not self.is_stopped_at_rest)
-            if self._output in ready and not self._drain():
-                poll.unregister(self._output)
-            if self.control.fileno() in ready and not self._obey():
-                cause = "killed"
-            elif self._has_ended():
-                cause = "exited"
-            elif self.is_resting or not was_resting:  # Who was woken just now has its turn a tick later.
-                cause = self._exceeded()
-        return self._finish(cause)
+        """Wait until the contestant has ended, by itself or not, and end all of its processes with it."""
+        watch = Watch(self.plan, self.group, self.meters, self.child, self.control, self._output)
+        return self._finish(watch.until_it_ends(self.started), watch)
 
-    def _pause(self, tick: float) -> float:
-        """Seconds until its limits have to be looked at again."""
-        if self.is_stopped_at_rest:
-            return _FROZEN_AT_REST_SECONDS
-        if self.is_resting:
-            return _TICK_AT_REST_SECONDS
-        has_time = tick == _TICK_WHERE_HELD_SECONDS and self.policy.limits.deadline_seconds is None
-        return _TICK_WITH_ROOM_SECONDS if has_time and self.meters.has_room else tick
-
-    def _stop_at_rest(self, stop: bool) -> None:
-        """Stop what rests or let it go on: what does not run exceeds no limit, and costs its keeper nothing.
-
-        Only by the unified hierarchy, in which what is frozen can be killed all the same, whoever kills it.
-        """
-        can_stop = "freeze" in self.plan.features.cgroup_v2 and self.policy.limits.deadline_seconds is None
-        if can_stop and self.group is not None and not self.is_frozen:
-            self.group.set_frozen(stop)
-            self.is_stopped_at_rest = stop
-
-    def _exceeded(self) -> Cause | None:
-        deadline = self.policy.limits.deadline_seconds
-        if deadline is not None and time.monotonic() - self.started > deadline:
-            return "deadline"
-        return self.meters.exceeded()
-
-    def _has_ended(self) -> bool:
-        """Whether our guest has, or our child, without reaping it yet: until then its id stays its own."""
-        if self.meters.guest is not None:
-            return self.meters.guest.has_ended()
-        return os.waitid(os.P_PID, self.child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-    def _drain(self) -> bool:
-        """Read what it wrote, keep the beginning; False once every writer is gone."""
-        for _ in range(16):  # at most a MiB a round: a flood must not keep us from the meters
-            try:
-                chunk = os.read(self._output, 65536)
-            except BlockingIOError:
-                return True
-            if not chunk:
-                return False
-            self.output += chunk[: max(self.policy.limits.output_bytes - len(self.output), 0)]
-        return True
-
-    def _obey(self) -> bool:
-        """Carry out a request; False if it is to end (asked for, or the owner is gone)."""
-        request = self.control.recv(64)
-        if request == b"memory":
-            self.control.send(str(self.meters.memory_bytes()).encode())
-        elif request in (b"rest", b"wake"):
-            self.is_resting = request == b"rest"
-            if self.is_stopped_at_rest:
-                self._stop_at_rest(False)
-        elif request in (b"freeze", b"thaw"):
-            self.is_stopped_at_rest, self.is_frozen = False, request == b"freeze"
-            self._set_frozen(self.is_frozen)
-            self.control.send(b"done")
-        else:
-            return False
-        return True
-
-    def _set_frozen(self, frozen: bool) -> None:
-        if self.group is not None and self.group.set_frozen(frozen):
-            return
-        if not frozen:
-            processes.send(self.meters.below(), signal.SIGCONT)
-            return
-        stopped: set[int] = set()
-        while fresh := set(self.meters.below()) - stopped:
-            processes.send(fresh, signal.SIGSTOP)
-            stopped |= fresh
-
-    def _finish(self, cause: Cause) -> Ended:
+    def _finish(self, cause: Cause, watch: Watch) -> Ended:
         survivors = 0
         if cause == "exited" and not self.plan.features.pid_namespace:  # Else the first process counts them.
             survivors = sum(map(processes.is_alive, self.meters.below()))
         if cause == "exited" and self._orders >= 0:
             self._have_reported()
         status = self._broom().sweep()
-        self._drain()
+        watch.drain()
         cpu_seconds, largest = used_by_children()
         inside = self._read_exit()
         if inside is not None:
@@ -342,7 +235,7 @@ class Keeper:
             wall_seconds=time.monotonic() - self.started,
             max_rss_bytes=peak or largest,
             survivors_killed=survivors,
-            output=self.output.decode(errors="replace"),
+            output=watch.output.decode(errors="replace"),
             measures=tuple(self.measures()),
         )
 

@@ -29,6 +29,24 @@ _KEPT = ("contiguous", "float", "to")
 """What the kernel need not do, since it computes in float32 and writes what it is given to write to."""
 
 
+def call(compiler: Compiler, node: ast.Call) -> Value:
+    """Walk through a function of torch or of a functional module, a method of a value, or a layer of the module.
+
+    Raises:
+        NotUnderstood: it is not known, or not with these arguments.
+    """
+    name = dotted(node.func)
+    keywords = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
+    if name in compiler.reading.layers:
+        return call_layer(compiler, name, node)
+    root, _, last = name.rpartition(".")
+    if root in ("torch", "F"):
+        return call_operation(compiler, last, node.args, keywords)
+    if isinstance(node.func, ast.Attribute):
+        return call_operation(compiler, node.func.attr, [node.func.value, *node.args], keywords)
+    raise NotUnderstood(f"call of {name}")
+
+
 def call_operation(compiler: Compiler, name: str, args: list[ast.expr], keywords: dict[str, ast.expr]) -> Value:
     """Walk through a function or a method of a value.
 

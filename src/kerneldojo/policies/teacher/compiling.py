@@ -7,6 +7,7 @@ a column or a number; half precision is computed in float32. What does not fit r
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -57,8 +58,9 @@ class Kernel:
 class Compiler:
     """Walks through one `forward`."""
 
-    def __init__(self, reading: Reading) -> None:
-        self.reading = reading
+    def __init__(self, reading: Reading, call: Callable[[Compiler, ast.Call], Value]) -> None:
+        """Prepare to walk; `call` knows what can be called (`calls.call`)."""
+        self.reading, self.call = reading, call
         self.kernel = Kernel()
         self.names: dict[str, Value] = {}
         self.count = 0
@@ -122,7 +124,7 @@ class Compiler:
             case ast.Attribute():
                 return self.parameter(dotted(node))
             case ast.Call():
-                return self.called(node)
+                return self.call(self, node)
             case _:
                 raise NotUnderstood(f"not an operation: {ast.unparse(node)[:60]}")
 
@@ -233,18 +235,3 @@ class Compiler:
         self.kernel.lines += [line.format(value.text, o=result) for line in FORMS[operation]]
         kind: ValueKind = "matrix" if operation in ("softmax", "log_softmax") else "column"
         return Value(kind, result, keeps_dim=keeps_dim)
-
-    def called(self, node: ast.Call) -> Value:
-        """A function of torch or of a functional module, a method of a value, or a layer of the module."""
-        from kerneldojo.policies.teacher.calls import call_layer, call_operation
-
-        name = dotted(node.func)
-        keywords = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
-        if name in self.reading.layers:
-            return call_layer(self, name, node)
-        root, _, last = name.rpartition(".")
-        if root in ("torch", "F"):
-            return call_operation(self, last, node.args, keywords)
-        if isinstance(node.func, ast.Attribute):
-            return call_operation(self, node.func.attr, [node.func.value, *node.args], keywords)
-        raise NotUnderstood(f"call of {name}")
