@@ -89,6 +89,8 @@ def suite(run: Run, section: str, kind: str, repeats: int = 1, forms: str = "pla
         left_behind()
     else:
         print("out of time", flush=True)  # The pool ends with this process: what runs in it is not waited for.
+    asked = {identity for one, *_ in wanted for identity in (one, f"{one} next")}
+    rows = {identity: row for identity, row in rows.items() if identity in asked}
     wrong = [f"{row['id']}: {row['status']}: {row['wrong']}" for row in rows.values() if row["wrong"]]
     statuses = [row["status"] for row in rows.values()]
     found = {"judged": len(rows), "wanted": num_wanted, "statuses": {one: statuses.count(one) for one in set(statuses)}}

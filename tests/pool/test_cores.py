@@ -151,7 +151,7 @@ def test_a_hosted_process_is_moved_as_a_whole_and_its_keeper_is_not() -> None:
             hosted = session.pids()
             assert hosted
             (fork_server,) = [pid for pid in processes.children(os.getpid()) if set(hosted) <= below(pid)]
-            keeper = session._keeper  # The hosted process is below it, or beside it where the fork server is its parent.
+            keeper = session._keeper  # The hosted process is below it, or beside it: a guest of the fork server's.
             assert keeper in below(fork_server)
             assert keeper not in hosted
             with Cores(reserved, rest).reserved_for([session.pids()]):

@@ -239,9 +239,15 @@ def siblings_of(core: int) -> set[int]:
 
 
 def _ours() -> list[int]:
-    """This process, its fork servers, and their keepers; hosted processes hang below those."""
-    servers = processes.children(os.getpid())
-    return [os.getpid(), *servers, *(keeper for server in servers for keeper in processes.children(server))]
+    """This process, its fork servers, and two generations below them: porters, and keepers wherever they hang.
+
+    Hosted processes hang below those, but for guests, whose parent is the fork server.
+    """
+    found, generation = [os.getpid()], [os.getpid()]
+    for _ in range(3):
+        generation = [child for pid in generation for child in processes.children(pid)]
+        found += generation
+    return found
 
 
 def _threads(pids: Iterable[int]) -> list[int]:
