@@ -104,7 +104,7 @@ def test_rollouts_that_cannot_be_written_are_told_in_one_line(tmp_path: Path, im
 
 
 def test_a_service_that_is_not_there_is_told_in_one_line(tmp_path: Path) -> None:
-    told = [f'output="{tmp_path / "run"}"', 'judge.service="http://127.0.0.1:9"']
+    told = [f'output="{tmp_path / "run"}"', f'model.path="{tmp_path}"', 'judge.service="http://127.0.0.1:9"']
     with pytest.raises(BadUsage, match=r"judge\.service: http://127\.0\.0\.1:9") as caught:
         rl_command(RECIPES / "laptop-rl.toml", told, quiet=True)
     assert "\n" not in str(caught.value) and not (tmp_path / "run").exists()

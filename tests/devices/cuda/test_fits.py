@@ -309,7 +309,8 @@ def test_one_call_alone_is_told_by_neighbours(is_relaxed: bool) -> None:
 
 def test_a_reference_that_is_known_well_enough_plays_less_often_and_by_chance() -> None:
     sides = [
-        SimpleNamespace(name=name, is_trusted=name == "reference", every=1) for name in ("contestant", "reference")
+        SimpleNamespace(name=name, is_trusted=name == "reference", is_decisive=True, every=1)
+        for name in ("contestant", "reference")
     ]
     series = {name: Series(windows=windows(80.0, 250.0, 3.0)) for name in ("contestant", "reference")}
     round_: Any = trials._Round(None, sides, None, series, None, random.SystemRandom())  # type: ignore[arg-type]
@@ -320,6 +321,7 @@ def test_a_reference_that_is_known_well_enough_plays_less_often_and_by_chance() 
     assert 200 < sum(theirs) < 400
     assert len({tuple(theirs[start : start + 6]) for start in range(0, 900, 6)}) > 20, "no pattern"
     series["reference"].windows[:] = windows(80.0, 250.0, 300.0)
+    round_.count += 4
     round_.relax(0.01)
     assert all(round_._plays(side) for side in sides * 50), "it has become doubtful"
 
