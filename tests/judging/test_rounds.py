@@ -16,7 +16,7 @@ from kerneldojo.judging.outputs import check_outputs
 from kerneldojo.judging.processes import host_arena
 from kerneldojo.judging.protocol import PROTOCOLS
 from kerneldojo.judging.reference import Expected
-from kerneldojo.judging.rounds import drawn_order
+from kerneldojo.judging.rounds import Conduct, Match, drawn_order
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.problems.distributions import DECIDING, TELLING
 
@@ -49,3 +49,19 @@ def test_a_wrong_answer_is_told_what_was_unusual_about_its_inputs() -> None:
         with pytest.raises(Ruling) as refused:
             check_outputs(answer, expected, 1, Delivery(names=[], needed=False), distribution=distribution)
         assert refused.value.message.endswith(words)
+
+
+@pytest.mark.parametrize(("num_rounds", "num_beyond"), [(2, 1), (4, 1), (5, 0), (10, 0)])
+def test_few_rounds_have_one_more_on_inputs_that_they_did_not_meet(
+    monkeypatch: pytest.MonkeyPatch, num_rounds: int, num_beyond: int
+) -> None:
+    played: list[str] = []
+    nobody: Any = None
+    match = Match(nobody, nobody, Conduct(distributions=DECIDING))
+    monkeypatch.setattr(match, "_play", lambda name, distribution, *, repeat, probing: played.append(distribution))
+    for number in range(num_rounds):
+        match.play_round(number, repeat=False)
+    assert set(played[:2]) == set(TELLING)
+    match.play_beyond(num_rounds)
+    assert len(played) == num_rounds + num_beyond
+    assert not set(played[num_rounds:]) & set(played[:num_rounds])

@@ -253,6 +253,7 @@ class _Verdict:
                         match.play_round(number, repeat=number in repeats)
                     if match.seen.ran_own_kernel:
                         twin.advance()
+                match.play_beyond(protocol.num_rounds)
                 for distribution in match.conduct.probing:
                     match.probe(distribution)
         finally:

@@ -145,8 +145,9 @@ def _play(match: Match, build: TargetBuild, device: Device, findings: Findings) 
             if number == 0:
                 with findings.stage("compile"):
                     build.post(match.seen.specializations, protocol.load_timeout)
-        for distribution in match.conduct.probing:
-            with findings.stage("correctness"):
+        with findings.stage("correctness"):
+            match.play_beyond(protocol.num_rounds)
+            for distribution in match.conduct.probing:
                 match.probe(distribution)
     except Ruling as ruling:
         wrong = ruling

@@ -48,7 +48,7 @@ class Protocol:
 
 
 PROTOCOLS = {
-    "quick": Protocol(name="quick", num_rounds=3, num_repeats=1, num_trials=20, timing_seconds=0.1, timing_error=0.02),
+    "quick": Protocol(name="quick", num_rounds=2, num_repeats=1, num_trials=20, timing_seconds=0.1, timing_error=0.02),
     "standard": Protocol(),
     "strict": Protocol(name="strict", num_rounds=10, num_repeats=4, num_trials=300, timing_seconds=3.0),
 }

@@ -141,6 +141,11 @@ class Match:
         """One round; raises `Ruling` on the first thing that is wrong."""
         self._play(f"round-{number}", self._order[number % len(self._order)], repeat=repeat, probing=False)
 
+    def play_beyond(self, num_rounds: int) -> None:
+        """What so few rounds had no room for: one more, with a deciding distribution that they did not meet."""
+        for distribution in self._order[num_rounds : num_rounds + 1]:
+            self._play("beyond", distribution, repeat=False, probing=False)
+
     def probe(self, distribution: str) -> None:
         """A round on unusual inputs, which refuses only non-finite or grossly wrong results."""
         self._play(f"probe-{distribution}", distribution, repeat=False, probing=True)
