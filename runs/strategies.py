@@ -33,7 +33,7 @@ from kerneldojo.search import Budget, choose, parse_strategy, search
 from kerneldojo.search.selection import curve
 
 STRATEGIES = ("serial", "best-first", "2x8", "4x4", "sequential", "parallel")
-POINTS = (2, 4, 8, 16)
+POINTS = (2, 4, 8, 16, 32)
 NUM_DRAWS = 10_000
 HEAD = ["policy", "suite", "seed", "strategy", "problem"]
 Floats = NDArray[np.float64]
@@ -47,16 +47,18 @@ def search_command(
     suite: Annotated[str, typer.Option()],
     table: Table,
     num_problems: int = 24,
+    first: int = 0,
     seeds: int = 1,
     calls: int = 16,
+    strategy: Annotated[list[str], typer.Option()] = list(STRATEGIES),  # noqa: B006 - typer's own way
     device: str = "model:h100",
 ) -> None:
-    """Search the first graphs of a set by every strategy; rows are appended."""
-    problems = load_suite(suite, "small")[:num_problems]
+    """Search some graphs of a set, from the `first` on, by each strategy; rows are appended."""
+    problems = load_suite(suite, "small")[first : first + num_problems]
     executor = open_pool("local", [device], num_slots=1)
     try:
         for seed in range(seeds):
-            rows = asyncio.run(_rows(policy, problems, executor, calls, seed, device))
+            rows = asyncio.run(_rows(policy, problems, executor, strategy, calls, seed, device))
             is_new = not table.exists()
             with table.open("a", newline="") as file:
                 if is_new:
@@ -75,7 +77,7 @@ def _seed(policy: str, seed: int) -> str:
 
 
 async def _rows(
-    policy: str, problems: list[Problem], executor: Any, calls: int, seed: int, device: str
+    policy: str, problems: list[Problem], executor: Any, strategies: list[str], calls: int, seed: int, device: str
 ) -> list[list[str]]:
     writer: Any = Teacher() if policy == "teacher" else LocalPolicy.open(policy, LocalConfig(device="cpu"))
     config = PlayConfig(device=device, protocol="quick")
@@ -97,7 +99,7 @@ async def _rows(
         return [name, problem.name, *(f"{value:.3f}" for value in values)]
 
     try:
-        return list(await asyncio.gather(*(one(name, problem) for problem in problems for name in STRATEGIES)))
+        return list(await asyncio.gather(*(one(name, problem) for problem in problems for name in strategies)))
     finally:
         await writer.close()
 
@@ -118,9 +120,16 @@ def _tell(policy: str, suites: list[str], rows: list[list[str]]) -> None:
     shape = next(iter(found.values())).shape
     print(f"{policy}, {' and '.join(suites)}: {shape[0]} seeds, {shape[1]} problems")
     for name, values in found.items():
-        print(f"  {name:11s}" + "".join(f"  @{calls} {values[..., calls - 1].mean():.2f}" for calls in POINTS))
+        print(f"  {name:11s}" + "".join(f"  @{calls} {values[..., calls - 1].mean():.2f}" for calls in _points(values)))
     for name in (name for name in found if name != "best-first"):
-        print(f"  best-first - {name:11s}" + "".join(_difference(found, name, calls) for calls in POINTS[1:]))
+        print(
+            f"  best-first - {name:11s}"
+            + "".join(_difference(found, name, calls) for calls in _points(found[name])[1:])
+        )
+
+
+def _points(values: Floats) -> list[int]:
+    return [calls for calls in POINTS if calls <= values.shape[-1]]
 
 
 def _arrays(rows: list[list[str]]) -> dict[str, Floats]:
