@@ -208,7 +208,7 @@ class InterpretPlatform(HostPlatform):
 
         record = Record()
         if silenced:
-            with interpreter.silenced():
+            with interpreter.silenced(), interpreter.Unwritten():
                 yield record
             return
         state = [*instance.parameters(), *instance.buffers()]

@@ -245,14 +245,16 @@ def _fuse(run: list[Work], after: Sequence[Work]) -> list[Work]:
             inside.add(item.storage)
             writes[item.storage] = max(writes.get(item.storage, 0), item.num_bytes)
     kept = {s: n for s, n in writes.items() if s in later or s not in read_inside}
+    read = tuple(Traffic(storage=s, num_bytes=n) for s, n in sorted(reads.items()))
+    written = tuple(Traffic(storage=s, num_bytes=n) for s, n in sorted(kept.items()))
     merged = Work(
         own=False,
         name="+".join(work.name.removeprefix("aten::") for work in run)[:200],
         pattern="reduction" if any(work.pattern == "reduction" for work in run) else "elementwise",
         num_programs=max(work.num_programs for work in run),
-        reads=tuple(Traffic(storage=s, num_bytes=n) for s, n in sorted(reads.items())),
-        writes=tuple(Traffic(storage=s, num_bytes=n) for s, n in sorted(kept.items())),
-        accessed_bytes=sum(reads.values()) + sum(kept.values()),
+        reads=read,
+        writes=written,
+        accessed_bytes=sum(item.sector_bytes for item in (*read, *written)),
         arithmetic=math.fsum(work.arithmetic for work in run),
         special=math.fsum(work.special for work in run),
     )

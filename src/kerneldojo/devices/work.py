@@ -30,11 +30,20 @@ MAX_WORKS = 20_000
 """A call with more launches than this is not priced: 100 times what any problem of ours needs."""
 
 
+SECTOR_BYTES = 32
+"""What the L2 and DRAM deal in: less is never moved."""
+
+
 class Traffic(Frozen):
     """Bytes of one storage that one work moves. Storages are numbered in the order in which they were first seen."""
 
     storage: Count
     num_bytes: Count
+
+    @property
+    def sector_bytes(self) -> int:
+        """The same in whole sectors, all of them in one piece."""
+        return -(-self.num_bytes // SECTOR_BYTES) * SECTOR_BYTES
 
 
 class Flops(Frozen):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from kerneldojo import devices
+from kerneldojo.contestant.failure import describe
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.ends import HostedEnd, Infrastructure
 from kerneldojo.judging.host import HostBench, judge_on_host
@@ -223,8 +224,8 @@ def _syntax_error(source: str) -> str:
     try:
         parse_python(source)
     except SyntaxError as error:
-        text = "".join(char if char.isprintable() else "?" for char in error.msg[:500])
-        return f"import: SyntaxError: {text}{quoted(source, error.lineno or 0)}"
+        told = describe(error, error.filename or "", "compile_error")
+        return f"import: {told['text']}{quoted(source, told['line'])}"
     except (ValueError, RecursionError, MemoryError):
         return ""
     return ""

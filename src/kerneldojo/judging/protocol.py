@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from kerneldojo.schema.job import MAX_TIMEOUT
 
-VERSION = "11"
+VERSION = "12"
 """Raised whenever a change could move a verdict or a figure."""
 
 

@@ -5,7 +5,8 @@ imported. From then on kernels run on numpy, host tensors claim to be on `cuda:0
 
 - `Meter` records what a call launches, with exact bytes and FLOPs (`works`, `specializations`), and
   with a `Ledger` what reached its kernels from outside;
-- `silenced` turns every kernel launch into a no-op, however the kernel is reached;
+- `silenced` turns every kernel launch into a no-op, however the kernel is reached, and `Unwritten` has new memory full
+  of NaN, as a `Meter` has;
 - `UnsupportedOnDevice` is raised by what only a GPU can do, such as inline assembly.
 
 What it cannot show: races between programs (they run one after the other), reads out of bounds that do not crash,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from kerneldojo.devices.interpreter.launching import silenced
     from kerneldojo.devices.interpreter.ledger import Ledger
     from kerneldojo.devices.interpreter.metering import Meter
+    from kerneldojo.devices.interpreter.unwritten import Unwritten
 
 TRITON_VERSION = "3.6."
 """The interpreter's internals that are patched are those of this release."""
@@ -34,6 +36,7 @@ __all__ = [
     "Ledger",
     "Meter",
     "UnsupportedOnDevice",
+    "Unwritten",
     "pose",
     "prepare",
     "silenced",
@@ -85,7 +88,13 @@ def pose() -> None:
 
 def __getattr__(name: str) -> object:
     """What is named here imports Triton, which must not happen before the environment is set."""
-    rooms = {"Meter": "metering", "Ledger": "ledger", "silenced": "launching", "use_gpu": "emulation"}
+    rooms = {
+        "Meter": "metering",
+        "Ledger": "ledger",
+        "Unwritten": "unwritten",
+        "silenced": "launching",
+        "use_gpu": "emulation",
+    }
     if name not in rooms:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     return getattr(import_module(f"{__name__}.{rooms[name]}"), name)

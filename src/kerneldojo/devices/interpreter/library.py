@@ -127,7 +127,7 @@ def operation(function: Any, args: Any, kwargs: Any, output: Any, storages: Stor
         output: what it returned.
         storages: numbering of memory.
     """
-    name = _name(function)
+    name = operator_name(function)
     inputs, outputs = _tensors((args, kwargs)), _tensors(output)
     changed = _changed(function, args, kwargs)
     if name in ALLOCATIONS or not (inputs or outputs):
@@ -152,7 +152,7 @@ def operation(function: Any, args: Any, kwargs: Any, output: Any, storages: Stor
         num_programs=max(1, math.ceil(max((t.numel() for t in written), default=1) / 1024)),
         reads=reads,
         writes=writes,
-        accessed_bytes=sum(item.num_bytes for item in (*reads, *writes)),
+        accessed_bytes=sum(item.sector_bytes for item in (*reads, *writes)),
         products=(Flops(precision=_precision(inputs, pattern), flops=flops),) if flops else (),
         arithmetic=float(elements) if not flops and any(t.is_floating_point() for t in outputs) else 0.0,
         special=float(elements) if not flops and any(part in name for part in SPECIAL) else 0.0,
@@ -172,12 +172,12 @@ def _replaced() -> set[str]:
 
 def met_by(function: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
     """Tensors whose content an operation is about to read or to change."""
-    return [] if _name(function) in ALLOCATIONS else _tensors((args, kwargs))
+    return [] if operator_name(function) in ALLOCATIONS else _tensors((args, kwargs))
 
 
 def made_by(function: Any, args: Any, kwargs: Any, output: Any) -> list[torch.Tensor]:
     """Tensors whose content is what an operation that was just done left there, uninitialised memory included."""
-    name = _name(function)
+    name = operator_name(function)
     if name in FOREIGN:
         return []
     if "batch_norm" in name:  # Running statistics are updated, which not every schema says.
@@ -201,7 +201,7 @@ def classify(name: str) -> Pattern:
     return "elementwise"
 
 
-def _name(function: Any) -> str:
+def operator_name(function: Any) -> str:
     """Without namespace and overload."""
     return function._schema.name.split("::")[-1]
 

@@ -17,6 +17,7 @@ from kerneldojo.devices.interpreter.launching import OPTIONS, STATE, Launch, wit
 from kerneldojo.devices.interpreter.ledger import Ledger
 from kerneldojo.devices.interpreter.library import Storages, is_of_library, made_by, met_by, operation
 from kerneldojo.devices.interpreter.tally import Region, Tally
+from kerneldojo.devices.interpreter.unwritten import spoil
 from kerneldojo.devices.work import Argument, Configuration, Constant, KernelName, Specialization, Traffic, Work
 
 _DISPATCH: Any = torch._C  # pyright: ignore[reportPrivateUsage]
@@ -29,7 +30,8 @@ class Meter:
     """Context manager that fills `works` and `specializations` while code runs in it.
 
     Counts are exact: distinct bytes by the addresses that were touched, FLOPs by the operations that were done. Memory
-    that is written by library operations and kernels stays alive until the meter is dropped.
+    that is written by library operations and kernels stays alive until the meter is dropped. Memory that nobody has
+    written yet is NaN.
 
     Args:
         ledger: what tells bytes that no counted work wrote; without one they are not told.
@@ -166,6 +168,7 @@ class _Dispatched(TorchDispatchMode):
                 return func.redispatch(_ON_HOST, *args, **kwargs)
         outside = self._meter.dispatching(func, args, kwargs)
         output = func(*args, **kwargs)
+        spoil(func, output)
         with without_modes():
             self._meter.dispatched(func, args, kwargs, output, outside)
         return output

@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kerneldojo.devices.work import Flops, Precision, Traffic
+from kerneldojo.devices.work import SECTOR_BYTES, Flops, Precision, Traffic
 
 Array = npt.NDArray[Any]
-
-SECTOR = 32
-"""Bytes of the smallest piece that an NVIDIA L2 hands out."""
 
 
 class Region:
@@ -75,7 +72,7 @@ class Tally:
         if not addresses.size:
             return
         low, high = int(addresses.min()), int(addresses.max())
-        self.accessed_bytes += _num_sectors(addresses, low, high) * SECTOR
+        self.accessed_bytes += _num_sectors(addresses, low, high) * SECTOR_BYTES
         for region in self._regions:
             if region.start <= low and high < region.stop:
                 region.touch(direction, addresses, size)
@@ -105,11 +102,11 @@ class Tally:
 
 def _num_sectors(addresses: Array, low: int, high: int) -> int:
     """How many distinct sectors one access of a block touches."""
-    first = low // SECTOR
-    span = high // SECTOR - first + 1
+    first = low // SECTOR_BYTES
+    span = high // SECTOR_BYTES - first + 1
     if span == 1:
         return 1
-    sectors = addresses // np.uint64(SECTOR)
+    sectors = addresses // np.uint64(SECTOR_BYTES)
     if span <= 1 << 22:
         flags = np.zeros(span, dtype=np.bool_)
         flags[sectors - np.uint64(first)] = True
