@@ -11,6 +11,7 @@ import torch
 
 from kerneldojo.contestant import tree, weights
 from kerneldojo.problems import distributions
+from kerneldojo.problems.budget import NUDGE
 from kerneldojo.problems.footprint import Footprint
 from kerneldojo.problems.influence import needed_bytes
 from kerneldojo.problems.precision import float64_oracle, tf32_emulation
@@ -42,15 +43,20 @@ class InProcess:
             outputs: dict[str, list[torch.Tensor]] = {}
             facts: dict[str, Any] = {}
             for variant in variants:
-                own = _copy(inputs, double=variant == "float64")
+                in_double = variant in ("float64", "nudged")
+                own = _copy(inputs, double=in_double)
                 clone = copy.deepcopy(model)
-                if variant == "float64":
+                if in_double:
                     clone = clone.double()
+                if variant == "nudged":
+                    for tensor in (*tree.tensors(own), *clone.parameters()):
+                        if tensor.is_floating_point():
+                            tensor.detach().mul_(1 + NUDGE)
                 footprint = Footprint()
                 with ExitStack() as stack:
                     stack.enter_context(torch.no_grad())
                     stack.enter_context(
-                        {"native": footprint, "float64": float64_oracle(), "tf32": tf32_emulation()}[variant]
+                        float64_oracle() if in_double else {"native": footprint, "tf32": tf32_emulation()}[variant]
                     )
                     torch.manual_seed(call_seed)
                     outputs[variant] = tree.tensors(clone(*own))

@@ -206,6 +206,11 @@ def test_facts_for_the_judge() -> None:
     assert _audit("xs[0].mul_(2)").mutates_inputs
 
 
+def test_ill_conditioned_problems_are_found() -> None:
+    assert _audit("torch.cos(x.sum(dim=-1))", "torch.randn(8, 384) + torch.randn(8, 1)").is_sensitive
+    assert not _audit("torch.tanh(x.sum(dim=-1))", "torch.randn(8, 384) + torch.randn(8, 1)").is_sensitive
+
+
 def test_too_few_seeds_is_a_usage_error() -> None:
     with pytest.raises(ValueError, match="3 seeds"):
         _audit("torch.tanh(x)", seeds=2)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kerneldojo.problems.budget import Budget, make_budget
+from kerneldojo.problems.budget import NUDGE, Budget, is_sensitive, make_budget
 from kerneldojo.problems.precision import tf32_emulation, to_tf32
 from kerneldojo.problems.tolerance import classify, compare
 
@@ -243,3 +243,63 @@ def test_people_read_no_exponents() -> None:
     text = found.describe()
     assert "e+0" not in text
     assert f"{float(f'{found.max_error:.2g}'):,.0f} times the tolerance" in text
+
+
+def _tree_sum(x: torch.Tensor) -> torch.Tensor:
+    """As a kernel sums: halves onto halves."""
+    x = torch.nn.functional.pad(x, (0, (1 << (x.shape[1] - 1).bit_length()) - x.shape[1]))
+    while x.shape[1] > 1:
+        x = x[:, : x.shape[1] // 2] + x[:, x.shape[1] // 2 :]
+    return x[:, 0]
+
+
+def _cosines(rows: int, length: int, function=torch.cos):
+    """Rows with an offset of their own, the truth of a function of their sums, and all that a budget is made of."""
+    x = torch.randn(rows, length) + torch.randn(rows, 1)
+    truth, native = function(x.double().sum(-1)), function(x.sum(-1))
+    nudged = function((x.double() * (1 + NUDGE)).sum(-1))
+    return x, truth, native, nudged
+
+
+@pytest.mark.parametrize(("rows", "length"), [(1, 384), (8, 384), (2, 8192)])
+def test_where_a_problem_is_ill_conditioned_every_order_of_summation_passes(rows, length) -> None:
+    """The library's sum may be exact by luck, and an honest kernel's is not: 1 in 200 was refused on 8 x 384."""
+    torch.manual_seed(0)
+    num_refused_without = 0
+    for _ in range(40):
+        x, truth, native, nudged = _cosines(rows, length)
+        budget = make_budget(truth, native, nudged=nudged, reduction_length=length)
+        forwards = torch.zeros(rows)
+        for column in x.T:
+            forwards = forwards + column
+        for answer in (_tree_sum(x).cos(), forwards.cos()):
+            found = compare(truth, answer, budget)
+            assert found.passed, found.describe()
+            num_refused_without += not compare(
+                truth, answer, make_budget(truth, native, reduction_length=length)
+            ).passed
+    assert num_refused_without, "else this is no problem that needs it"
+
+
+@pytest.mark.parametrize("rounded", [lambda x: x.bfloat16().float(), to_tf32, lambda x: x.half().float()])
+def test_where_a_problem_is_ill_conditioned_coarser_inputs_are_still_refused(rounded) -> None:
+    torch.manual_seed(0)
+    for _ in range(20):
+        x, truth, native, nudged = _cosines(16, 384)
+        budget = make_budget(truth, native, nudged=nudged, reduction_length=384)
+        assert not compare(truth, _tree_sum(rounded(x)).cos(), budget).passed
+        assert not compare(truth, _tree_sum(x * (1 + 2**-15)).cos(), budget).passed
+
+
+def test_only_ill_conditioned_problems_are_sensitive() -> None:
+    torch.manual_seed(0)
+    _, truth, native, nudged = _cosines(8, 384)
+    assert is_sensitive(truth, native, nudged, reduction_length=384)
+    for function in (torch.tanh, lambda s: s, lambda s: s * s):
+        _, truth, native, nudged = _cosines(8, 384, function)
+        assert not is_sensitive(truth, native, nudged, reduction_length=384)
+    x = torch.randn(16, 64, dtype=torch.float64)
+    truth, nudged = x.softmax(-1), (x * (1 + NUDGE)).softmax(-1)
+    assert not is_sensitive(truth, truth.float(), nudged, reduction_length=64)
+    empty = torch.empty(0)
+    assert not is_sensitive(empty.double(), empty, empty.double(), reduction_length=1)

@@ -1,8 +1,9 @@
 """What only the reference runner does: draw a problem's inputs, and run its `Model` in several precisions.
 
-Expected outputs come in up to three variants: `float64` (the oracle: a copy of the module in double precision, under
-float64 as default dtype), `native` (as written) and `tf32` (products with TF32 operands). The distances of the latter
-two from the first are the error that the problem itself makes, from which the candidate's budget follows.
+Expected outputs come in up to four variants: `float64` (the oracle: a copy of the module in double precision, under
+float64 as default dtype), `nudged` (the same, with inputs and weights that are all one rounding larger, where that
+matters), `native` (as written) and `tf32` (products with TF32 operands). The distances of the others from the first are
+the error that the problem itself makes, from which the candidate's budget follows.
 
 Each variant has a module of its own, copied before the first call, so that buffers which a call updates evolve apart.
 """
@@ -10,7 +11,7 @@ Each variant has a module of its own, copied before the first call, so that buff
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -21,7 +22,10 @@ from kerneldojo.contestant import tree, weights
 from kerneldojo.contestant.arena import Packer
 from kerneldojo.contestant.platform import HostPlatform, Platform, Record
 from kerneldojo.contestant.seeding import seed_everything
+from kerneldojo.problems.budget import NUDGE
 from kerneldojo.problems.footprint import Footprint
+
+IN_DOUBLE = ("float64", "nudged")
 
 
 def draw(module: Any, platform: Platform, packer: Packer, command: dict[str, Any]) -> dict[str, Any]:
@@ -44,13 +48,14 @@ def expect(
     for variant in command["variants"]:
         key = f"{name}:{variant}"
         if key not in instances:
-            clone = copy.deepcopy(instances[name])
-            instances[key] = clone.double() if variant == "float64" else clone
+            instances[key] = _instance(instances[name], variant)
     arguments = tree.decode(command["arguments"], platform.input_view)
     answer: dict[str, Any] = {"variants": {}, "mutates_inputs": False}
     for variant in command["variants"]:
         instance = instances[f"{name}:{variant}"]
-        own = clone_arguments(arguments, double=variant == "float64")
+        own = clone_arguments(arguments, double=variant in IN_DOUBLE)
+        if variant == "nudged":
+            _nudge(tree.tensors(own))
         before = {key: value.clone() for key, value in _buffers(instance).items()}
         seed_everything(command["seed"])
         footprint = Footprint() if command.get("footprint") and variant == "native" else nullcontext()
@@ -94,11 +99,27 @@ def needed_bytes(instances: dict[str, nn.Module], platform: Platform, command: d
     return {"needed_bytes": needed_bytes(call, tree.tensors(arguments), command["seed"] % 2**31)}
 
 
+def _instance(instance: nn.Module, variant: str) -> nn.Module:
+    clone = copy.deepcopy(instance)
+    if variant not in IN_DOUBLE:
+        return clone
+    clone.double()
+    if variant == "nudged":
+        _nudge(clone.parameters())
+    return clone
+
+
+def _nudge(tensors: Iterable[torch.Tensor]) -> None:
+    for tensor in tensors:
+        if tensor.is_floating_point():
+            tensor.detach().mul_(1.0 + NUDGE)
+
+
 @contextmanager
 def _precision(platform: Platform, variant: str) -> Generator[None]:
     from kerneldojo.problems.precision import float64_oracle
 
-    contexts = {"float64": float64_oracle, "tf32": platform.tf32}
+    contexts = {**dict.fromkeys(IN_DOUBLE, float64_oracle), "tf32": platform.tf32}
     with contexts.get(variant, nullcontext)():
         yield
 

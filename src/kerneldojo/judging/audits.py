@@ -154,6 +154,8 @@ class Auditor:
         variants = ["native"]
         if report.oracle == "float64":
             variants.append("float64")
+        if report.is_sensitive:
+            variants.append("nudged")
         if precision == "tf32" and report.tells_tf32:
             variants.append("tf32")
         return Conduct(

@@ -76,7 +76,8 @@ def _compare(
     """Compare one output with the native budget, then, where it is accepted, with that of TF32."""
     native = expected.outputs["native"][index]
     truth = expected.outputs["float64"][index] if "float64" in expected.outputs else native
-    strict = compare(truth, got, make_budget(truth, native, reduction_length=reduction_length))
+    nudged = expected.outputs["nudged"][index] if "nudged" in expected.outputs else None
+    strict = compare(truth, got, make_budget(truth, native, nudged=nudged, reduction_length=reduction_length))
     if "tf32" not in expected.outputs or native.dtype != torch.float32:
         return strict, None
     accepted = expected.outputs["tf32"][index]
@@ -84,7 +85,7 @@ def _compare(
         return strict, None  # No product feeds this output: there are no classes to tell apart.
     if strict.passed:
         return strict, "ieee"
-    budget = make_budget(truth, native, accepted, reduction_length=reduction_length)
+    budget = make_budget(truth, native, accepted, nudged=nudged, reduction_length=reduction_length)
     loose = compare(truth, got, budget)
     return loose, "tf32" if loose.passed else "below"
 

@@ -30,6 +30,7 @@ from kerneldojo.problems.agreement import (
     same,
     scales_along,
 )
+from kerneldojo.problems.budget import is_sensitive
 from kerneldojo.problems.degeneracy import Draws, accepted_answers
 from kerneldojo.problems.pieces import num_bytes
 from kerneldojo.problems.reference import Outcome, Reference, ReferenceFailed, Variant
@@ -40,6 +41,8 @@ from kerneldojo.schema import Problem
 SEEDS = 3
 SAME = 1e-2
 """Two runs whose difference has an rms beyond this part of the output's are not the same (atomics differ far less)."""
+MOST_NUDGED = 1 << 30
+"""Bytes; whether larger problems are sensitive is not asked: their outputs are many, and there may be no room."""
 AGREES = 0.25
 """A float64 run further than this from the native one computes something else: it cannot be the oracle."""
 
@@ -64,6 +67,7 @@ class _Findings:
     elsewhere: tuple[AcceptedAnswer, ...] = ()
     degenerate: bool = False
     tells_tf32: bool = False
+    is_sensitive: bool = False
     needed: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -202,6 +206,19 @@ def _settle_oracle(findings: _Findings, reference: Reference, seed: int) -> None
         findings.notes += ("float32 oracle: the float64 run computes something else",)
         return
     findings.errors = tuple(relative_errors(exact, native))
+    if _memory(findings.first) <= MOST_NUDGED:
+        findings.is_sensitive = _is_sensitive(findings.first, exact, reference, seed, training=findings.training)
+
+
+def _is_sensitive(
+    first: Outcome, exact: Sequence[torch.Tensor], reference: Reference, seed: int, *, training: bool
+) -> bool:
+    nudged = reference.run(input_seed=seed + 1, init_seed=seed, variants=("nudged",), training=training)
+    longest = first.reduction_length
+    return any(
+        is_sensitive(truth, native, other, reduction_length=longest)
+        for truth, native, other in zip(exact, first.outputs["native"], nudged.outputs["nudged"], strict=True)
+    )
 
 
 def _settle_distributions(findings: _Findings, reference: Reference, seed: int) -> None:
@@ -260,7 +277,9 @@ def _is_as_sound(errors: Sequence[float], own: Sequence[torch.Tensor], outcome: 
 
 
 def _try_answers(findings: _Findings, reference: Reference, precision: str, seed: int, seeds: int) -> None:
-    draws = Draws(reference, findings.oracle, precision, findings.training, seed, seeds)
+    draws = Draws(
+        reference, findings.oracle, precision, findings.training, seed, seeds, is_sensitive=findings.is_sensitive
+    )
     for name in (name for name in findings.deciding if name in distributions.TELLING):
         try:
             found = accepted_answers(draws, name)
@@ -308,6 +327,7 @@ def _report(
         oracle="float64" if findings.oracle == "float64" else "float32",
         is_cramped=findings.is_cramped,
         tells_tf32=findings.tells_tf32,
+        is_sensitive=findings.is_sensitive,
         deciding=findings.deciding,
         probing=findings.probing,
         reduction_length=first.reduction_length,

@@ -10,6 +10,11 @@ problem's own arithmetic makes; a candidate may make a small multiple of it. For
 where `sigma[r]` is the root mean square of the reference's error in that row (or the row's size times the median
 relative error, whichever is larger, so that a luckily exact row does not refuse everyone), and the floor is a few ulp
 of the row's rms plus `sqrt(K)` ulp for the longest sum `K`: two honest orders of summation differ by that much.
+
+Where a problem is ill-conditioned (the cosine of a sum of hundreds: `is_sensitive`) none of this is enough if outputs
+are few, for then the reference may be exact by luck. There the truth is also computed for inputs and weights that are
+all one rounding larger, and an answer may err by `4 + sqrt(K) / 2` times what that changes, at the element and (rms) in
+its row: so much an honest sum may err, in whatever order, and one that is nearly nothing as much as its neighbours.
 """
 
 from __future__ import annotations
@@ -35,6 +40,10 @@ HALF_ROW_ULP = 0.5
 HALF_ELEMENT_ULP = 2.0
 WITHOUT_ORACLE = 4.0
 """Factor on the floor where the truth itself is only float32."""
+NUDGE = 2.0**-23
+"""Relative change of inputs and weights in the reference's `nudged` run: one rounding in float32."""
+SENSITIVE = 4.0
+"""How many times the floor a nudge may change an answer before it counts: else there is room for it anyway."""
 MIN_ROW = 64
 """A row is the fewest trailing dimensions that hold so many elements."""
 CHUNK = 1 << 22
@@ -62,10 +71,19 @@ class Budget:
     relative: float
     """Part of the tolerance that is proportional to the element's own size."""
     accepted: Runs
+    nudged: torch.Tensor | None = None
+    """The truth for inputs that are one rounding larger, for ill-conditioned problems."""
+    nudges: float = 0.0
+    """How many times the change that this makes is allowed at each element, beside `row_tolerance`."""
 
 
 def make_budget(
-    expected: torch.Tensor, native: torch.Tensor, accepted: torch.Tensor | None = None, *, reduction_length: int = 1
+    expected: torch.Tensor,
+    native: torch.Tensor,
+    accepted: torch.Tensor | None = None,
+    *,
+    nudged: torch.Tensor | None = None,
+    reduction_length: int = 1,
 ) -> Budget:
     """Settle the tolerance of one output.
 
@@ -73,12 +91,13 @@ def make_budget(
         expected: the truth, in float64 (or the native output, where no float64 run is possible).
         native: the reference's output as the problem is written; settles shape and dtype.
         accepted: its output in the coarsest accepted precision (TF32 products), or None to accept only the native.
+        nudged: the truth for inputs and weights that are larger by `NUDGE`, or None where that is as nothing.
         reduction_length: most terms that the problem sums for one element.
 
     Raises:
         ValueError: shapes that do not match.
     """
-    if expected.shape != native.shape or (accepted is not None and accepted.shape != native.shape):
+    if any(run is not None and run.shape != native.shape for run in (expected, accepted, nudged)):
         raise ValueError("the outputs of the reference differ in shape between precisions")
     runs = (native,) if accepted is None else (native, accepted)
     row_size = _row_size(native.shape)
@@ -92,7 +111,37 @@ def make_budget(
         sigma.append(torch.stack([_row_rms(other - truth) for other in others]).amax(dim=0))
     row_rms, row_sigma = torch.cat(rms), torch.cat(sigma)
     tolerance, unit, relative = _tolerances(row_rms, row_sigma, native.dtype, expected.dtype, reduction_length)
-    return Budget(tuple(native.shape), native.dtype, False, row_size, row_rms, tolerance, unit, relative, runs)
+    nudges = num_nudges(reduction_length)
+    if nudged is not None:
+        changes = [_row_rms(other - truth) for truth, other in chunks(row_size, expected, nudged)]
+        tolerance = tolerance + nudges * torch.cat(changes)
+    settled = (tolerance, unit, relative, runs, nudged, nudges)
+    return Budget(tuple(native.shape), native.dtype, False, row_size, row_rms, *settled)
+
+
+def num_nudges(reduction_length: int) -> float:
+    """How many times the change by one rounding of all inputs an honest answer may be off."""
+    return ELEMENT_FACTOR + math.sqrt(reduction_length) / 2.0
+
+
+def is_sensitive(expected: torch.Tensor, native: torch.Tensor, nudged: torch.Tensor, *, reduction_length: int) -> bool:
+    """Whether roundings of the inputs may move an element by `SENSITIVE` times the floor of its tolerance.
+
+    Args:
+        expected: the truth, in float64.
+        native: the reference's output as the problem is written.
+        nudged: the truth for inputs and weights that are larger by `NUDGE`.
+        reduction_length: most terms that the problem sums for one element.
+    """
+    if not (native.numel() and native.is_floating_point() and expected.shape == nudged.shape):
+        return False
+    share = num_nudges(reduction_length) / SENSITIVE
+    for truth, other in chunks(_row_size(native.shape), expected, nudged):
+        rms = _row_rms(truth)
+        floor, _, relative = _tolerances(rms, torch.zeros_like(rms), native.dtype, expected.dtype, reduction_length)
+        if bool((share * (other - truth).abs() > floor[:, None] + relative * truth.abs()).any()):
+            return True
+    return False
 
 
 def _tolerances(

@@ -36,12 +36,16 @@ class Draws:
     seed: int
     num: int
     """Draws of inputs; each has a seed of its own."""
+    is_sensitive: bool = False
+    """Whether the tolerance asks for the `nudged` run."""
 
     def outcomes(self, distribution: str) -> list[Outcome]:
         """The reference's own, in all variants that the tolerance asks for."""
         variants: list[Variant] = ["native"]
         if self.oracle == "float64":
             variants.append("float64")
+        if self.is_sensitive:
+            variants.append("nudged")
         if self.precision == "tf32":
             variants.append("tf32")
         return [self._run(number, distribution, self.seed, variants) for number in range(self.num)]
@@ -141,6 +145,7 @@ def _truths(outcomes: Sequence[Outcome], output: int, oracle: Variant) -> tuple[
         native = outcome.outputs["native"][output]
         truth = outcome.outputs[oracle][output]
         accepted = outcome.outputs["tf32"][output] if "tf32" in outcome.outputs else None
+        nudged = outcome.outputs["nudged"][output] if "nudged" in outcome.outputs else None
         truths.append(truth)
-        budgets.append(make_budget(truth, native, accepted, reduction_length=outcome.reduction_length))
+        budgets.append(make_budget(truth, native, accepted, nudged=nudged, reduction_length=outcome.reduction_length))
     return truths, budgets

@@ -12,9 +12,10 @@ from typing import Literal, Protocol
 
 import torch
 
-Variant = Literal["native", "float64", "tf32"]
-"""Arithmetic of a run: as written, no TF32 allowed; all in float64 (`precision.float64_oracle`); products with operands
-cut to TF32 (`precision.tf32_emulation`, also on a GPU, whose library rounds more finely than an honest kernel may)."""
+Variant = Literal["native", "float64", "nudged", "tf32"]
+"""Arithmetic of a run: as written, no TF32 allowed; all in float64 (`precision.float64_oracle`); the same with all
+inputs and weights larger by `budget.NUDGE`; products with operands cut to TF32 (`precision.tf32_emulation`, also on a
+GPU, whose library rounds more finely than an honest kernel may)."""
 
 
 class ReferenceFailed(Exception):

@@ -38,6 +38,8 @@ class AuditReport(Frozen):
     """Whether it is float32 for want of memory: with more there would be a better judge of what is right."""
     tells_tf32: bool = True
     """Whether products with TF32 operands change any output; if not, it need not be run in them."""
+    is_sensitive: bool = False
+    """Whether roundings of its inputs may move an answer far beyond the tolerance's floor (`budget.is_sensitive`)."""
     deciding: tuple[str, ...] = ("own",)
     """Distributions of inputs in which every answer must be right."""
     probing: tuple[str, ...] = ()

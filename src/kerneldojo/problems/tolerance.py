@@ -109,7 +109,7 @@ def _is_on_gpu(*tensors: torch.Tensor) -> bool:
 
 def _pass_in_one(expected: torch.Tensor, got: torch.Tensor, budget: Budget) -> Comparison | None:
     """The comparison by one pass on a GPU, if it shows that all is well."""
-    if not _is_on_gpu(expected, got, *budget.accepted):
+    if budget.nudged is not None or not _is_on_gpu(expected, got, *budget.accepted):
         return None
     from kerneldojo.problems import distances
 
@@ -145,8 +145,11 @@ def _compare_closely(expected: torch.Tensor, got: torch.Tensor, budget: Budget) 
     squares, num_finite, num_wrong, num_broken = 0.0, 0, 0, 0
     worst, worst_at, worst_difference, broken_at = -1.0, 0, 0.0, -1
     marks: list[torch.Tensor] = []
-    for truth, answer, *runs in chunks(budget.row_size, expected, got, *budget.accepted):
+    nudged = () if budget.nudged is None else (budget.nudged,)
+    for truth, answer, *runs in chunks(budget.row_size, expected, got, *budget.accepted, *nudged):
         tolerance = budget.row_tolerance[row : row + len(truth), None]
+        if nudged:
+            tolerance = tolerance + budget.nudges * torch.nan_to_num(runs.pop() - truth, 0.0, 0.0, 0.0).abs()
         unit = (
             budget.row_unit[row : row + len(truth), None]
             + FLOOR_IN_UNIT * budget.relative * truth.nan_to_num(0.0, 0.0, 0.0).abs()
@@ -197,14 +200,14 @@ def _compare_closely(expected: torch.Tensor, got: torch.Tensor, budget: Budget) 
 
 
 def _judge(
-    truth: torch.Tensor, answer: torch.Tensor, runs: list[torch.Tensor], row_tolerance: torch.Tensor, relative: float
+    truth: torch.Tensor, answer: torch.Tensor, runs: list[torch.Tensor], absolute: torch.Tensor, relative: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return difference, its ratio to the tolerance, where these mean something, and where the kind is wrong."""
     native = runs[0]
     finite_truth, finite_native, finite_answer = truth.isfinite(), native.isfinite(), answer.isfinite()
     target = torch.where(finite_truth, truth, native)
     error = torch.stack([torch.nan_to_num(run - target, 0.0, 0.0, 0.0).abs() for run in runs]).amax(dim=0)
-    tolerance = row_tolerance + ELEMENT_FACTOR * error + relative * torch.nan_to_num(target, 0.0, 0.0, 0.0).abs()
+    tolerance = absolute + ELEMENT_FACTOR * error + relative * torch.nan_to_num(target, 0.0, 0.0, 0.0).abs()
     comparable = finite_answer & (finite_truth | finite_native)
     difference = torch.where(comparable, (answer - target).abs(), 0.0)
     same_kind = (_same_kind(answer, truth) & ~finite_truth) | (_same_kind(answer, native) & ~finite_native)
