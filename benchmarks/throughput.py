@@ -170,9 +170,9 @@ def describe(evaluations: list[Evaluation], lane_seconds: float) -> dict[str, An
 
 def is_precompiling() -> bool:
     """Whether a judge of this machine is still compiling headers for the extensions to come."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):  # It ended just now.
-            words = path.read_bytes().split(b"\0")
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):  # It is no process, or ended just now.
+            words = (folder / "cmdline").read_bytes().split(b"\0")
             if b"c++-header" in words or any(word.endswith(b"/part.o") for word in words):
                 return True
     return False
@@ -181,7 +181,7 @@ def is_precompiling() -> bool:
 def worker_seconds() -> float:
     """CPU seconds of the pool's workers themselves, without what they host: all lanes of one share its interpreter."""
     ticks = 0
-    for folder in Path("/proc").glob("[0-9]*"):
+    for folder in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             if b"kerneldojo.pool.worker" in (folder / "cmdline").read_bytes().split(b"\0"):
                 fields = (folder / "stat").read_text().rpartition(")")[2].split()
