@@ -51,6 +51,18 @@ class ModelNew(nn.Module):
         add[(triton.cdiv(out.numel(), 128),)](out, a, out, out.numel(), LEFT_OUT=LEAVES, B=128)
         return out
 """
+OWN_OPERATOR = """
+@torch.library.custom_op("mine::NAME", mutates_args=())
+def own_operator(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return x @ w
+
+class ModelNew(nn.Module):
+    def forward(self, x, w, a):
+        y = own_operator(x, w)
+        unread = torch.empty_like(y)
+        add[(triton.cdiv(y.numel(), 128),)](y, a, unread, y.numel(), LEFT_OUT=0, B=128)
+        return y
+"""
 
 
 def verdict(body: str) -> Evaluation:
@@ -78,3 +90,15 @@ def test_a_kernel_that_undoes_the_librarys_work_causes_its_answer() -> None:
 def test_an_answer_left_behind_in_freed_memory_is_none(allocate: str, leaves: int) -> None:
     evaluation = verdict(LEFT_BEHIND.replace("ALLOCATE", allocate).replace("LEAVES", str(leaves)))
     assert evaluation.status is Status.INCORRECT, evaluation.message
+
+
+@pytest.mark.parametrize("name", ["empty", "empty_like"])
+def test_an_operator_of_its_own_by_an_allocators_name_hides_nothing(name: str) -> None:
+    """Its answer is no new memory: spoilt in the silenced call alone, the decoy beside it would seem to matter."""
+    evaluation = verdict(OWN_OPERATOR.replace("NAME", name))
+    assert [found.name for found in evaluation.exploits] == ["no_causal_kernel"], evaluation.message
+
+
+def test_memory_is_nan_where_the_work_is_counted_too() -> None:
+    assert verdict(HONEST.replace("add[", "assert out.isnan().all(); add[")).status is Status.PASSED
+    assert verdict(HONEST.replace("add[", "assert not out.isnan().all(); add[")).status is Status.RUNTIME_ERROR

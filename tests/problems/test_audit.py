@@ -211,6 +211,14 @@ def test_ill_conditioned_problems_are_found() -> None:
     assert not _audit("torch.tanh(x.sum(dim=-1))", "torch.randn(8, 384) + torch.randn(8, 1)").is_sensitive
 
 
+def test_a_problem_that_refuses_nudged_inputs_is_judged_all_the_same() -> None:
+    forward = "F.binary_cross_entropy(xs[0], torch.ones_like(xs[0]), reduction='none') + xs[0]"
+    report = _audit(forward, "(torch.rand(32, 128) + 0.5).clamp(max=1.0)")
+    assert report.admitted
+    assert not report.is_sensitive
+    assert report.notes == ("the reference does not take inputs that are one rounding larger",)
+
+
 def test_too_few_seeds_is_a_usage_error() -> None:
     with pytest.raises(ValueError, match="3 seeds"):
         _audit("torch.tanh(x)", seeds=2)

@@ -207,17 +207,22 @@ def _settle_oracle(findings: _Findings, reference: Reference, seed: int) -> None
         return
     findings.errors = tuple(relative_errors(exact, native))
     if _memory(findings.first) <= MOST_NUDGED:
-        findings.is_sensitive = _is_sensitive(findings.first, exact, reference, seed, training=findings.training)
+        _settle_sensitivity(findings, exact, reference, seed)
 
 
-def _is_sensitive(
-    first: Outcome, exact: Sequence[torch.Tensor], reference: Reference, seed: int, *, training: bool
-) -> bool:
-    nudged = reference.run(input_seed=seed + 1, init_seed=seed, variants=("nudged",), training=training)
-    longest = first.reduction_length
-    return any(
+def _settle_sensitivity(findings: _Findings, exact: Sequence[torch.Tensor], reference: Reference, seed: int) -> None:
+    assert findings.first is not None
+    try:
+        nudged = reference.run(
+            input_seed=seed + 1, init_seed=seed, variants=("nudged",), training=findings.training
+        ).outputs["nudged"]
+    except ReferenceFailed:  # Probabilities above 1, say.
+        findings.notes += ("the reference does not take inputs that are one rounding larger",)
+        return
+    longest = findings.first.reduction_length
+    findings.is_sensitive = any(
         is_sensitive(truth, native, other, reduction_length=longest)
-        for truth, native, other in zip(exact, first.outputs["native"], nudged.outputs["nudged"], strict=True)
+        for truth, native, other in zip(exact, findings.first.outputs["native"], nudged, strict=True)
     )
 
 

@@ -9,20 +9,16 @@ from typing import Any
 
 import torch
 import triton.language as tl
-from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.interpreter import InterpretedFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kerneldojo.devices.interpreter.launching import OPTIONS, STATE, Launch, without_modes
 from kerneldojo.devices.interpreter.ledger import Ledger
-from kerneldojo.devices.interpreter.library import Storages, is_of_library, made_by, met_by, operation
+from kerneldojo.devices.interpreter.library import Storages, made_by, met_by, operation
 from kerneldojo.devices.interpreter.tally import Region, Tally
-from kerneldojo.devices.interpreter.unwritten import spoil
+from kerneldojo.devices.interpreter.unwritten import Unwritten
 from kerneldojo.devices.work import Argument, Configuration, Constant, KernelName, Specialization, Traffic, Work
 
-_DISPATCH: Any = torch._C  # pyright: ignore[reportPrivateUsage]
-_ON_HOST = _DISPATCH.DispatchKeySet(_DISPATCH.DispatchKey.CPU)
-"""What an operator that hosted code defined is carried out as, with the meter watching what it does inside."""
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
@@ -156,21 +152,16 @@ class Meter:
                 self._wrote(tensor, tensor.numel() * tensor.element_size(), outside)
 
 
-class _Dispatched(TorchDispatchMode):
+class _Dispatched(Unwritten):
     def __init__(self, meter: Meter) -> None:
         super().__init__()
         self._meter = meter
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if not is_of_library(func):
-            with self:
-                return func.redispatch(_ON_HOST, *args, **kwargs)
-        outside = self._meter.dispatching(func, args, kwargs)
-        output = func(*args, **kwargs)
-        spoil(func, output)
+    def operate(self, function: Any, args: Any, kwargs: Any) -> Any:
+        outside = self._meter.dispatching(function, args, kwargs)
+        output = super().operate(function, args, kwargs)
         with without_modes():
-            self._meter.dispatched(func, args, kwargs, output, outside)
+            self._meter.dispatched(function, args, kwargs, output, outside)
         return output
 
 

@@ -12,24 +12,34 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kerneldojo.devices.interpreter.library import names, operator_name
+from kerneldojo.devices.interpreter.library import is_of_library, names, operator_name
 
 ALLOCATORS = names("empty empty_like empty_strided new_empty new_empty_strided empty_permuted")
 NAN_BYTE = 0xFF
 """All bits set are NaN in every floating-point type, and -1 in every integer."""
+_DISPATCH: Any = torch._C  # pyright: ignore[reportPrivateUsage]
+_ON_HOST = _DISPATCH.DispatchKeySet(_DISPATCH.DispatchKey.CPU)
+"""What an operator that hosted code defined is carried out as, with this mode watching what it does inside."""
 
 
 class Unwritten(TorchDispatchMode):
-    """Context manager in which new memory is NaN; a `Meter` sees to that itself."""
+    """Context manager in which new memory is NaN."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        output = func(*args, **(kwargs or {}))
-        spoil(func, output)
+        if not is_of_library(func):
+            with self:
+                return func.redispatch(_ON_HOST, *args, **(kwargs or {}))
+        return self.operate(func, args, kwargs or {})
+
+    def operate(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Carry out one operation of the library."""
+        output = function(*args, **kwargs)
+        if operator_name(function) in ALLOCATORS and not function._schema.is_mutable:
+            _spoil(output)
         return output
 
 
-def spoil(function: Any, output: Any) -> None:
-    """Fill with NaN what an operation has just handed out, if that is what it does."""
-    if operator_name(function) in ALLOCATORS and output.device.type == "cpu" and output.layout == torch.strided:
-        storage = output.untyped_storage()
+def _spoil(fresh: torch.Tensor) -> None:
+    if fresh.device.type == "cpu" and fresh.layout == torch.strided:
+        storage = fresh.untyped_storage()
         ctypes.memset(storage.data_ptr(), NAN_BYTE, storage.nbytes())
