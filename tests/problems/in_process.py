@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import types
 from contextlib import ExitStack, nullcontext
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 import torch
 
 from kerneldojo.contestant import tree, weights
+from kerneldojo.contestant.reference import IN_DOUBLE, arguments_in, instance_in
 from kerneldojo.problems import distributions
-from kerneldojo.problems.budget import NUDGE
 from kerneldojo.problems.footprint import Footprint
 from kerneldojo.problems.influence import needed_bytes
 from kerneldojo.problems.precision import float64_oracle, tf32_emulation
@@ -43,20 +42,14 @@ class InProcess:
             outputs: dict[str, list[torch.Tensor]] = {}
             facts: dict[str, Any] = {}
             for variant in variants:
-                in_double = variant in ("float64", "nudged")
-                own = _copy(inputs, double=in_double)
-                clone = copy.deepcopy(model)
-                if in_double:
-                    clone = clone.double()
-                if variant == "nudged":
-                    for tensor in (*tree.tensors(own), *clone.parameters()):
-                        if tensor.is_floating_point():
-                            tensor.detach().mul_(1 + NUDGE)
+                own, clone = arguments_in(variant, inputs), instance_in(variant, model)
                 footprint = Footprint()
                 with ExitStack() as stack:
                     stack.enter_context(torch.no_grad())
                     stack.enter_context(
-                        float64_oracle() if in_double else {"native": footprint, "tf32": tf32_emulation()}[variant]
+                        float64_oracle()
+                        if variant in IN_DOUBLE
+                        else {"native": footprint, "tf32": tf32_emulation()}[variant]
                     )
                     torch.manual_seed(call_seed)
                     outputs[variant] = tree.tensors(clone(*own))
@@ -83,15 +76,6 @@ class InProcess:
                 return tree.tensors(model(*own))
 
         return needed_bytes(call, tree.tensors(inputs), seed=input_seed)
-
-
-def _copy(value: Any, *, double: bool) -> Any:
-    if isinstance(value, torch.Tensor):
-        dtype = torch.float64 if double and value.is_floating_point() else value.dtype
-        return torch.empty_strided(value.shape, value.stride(), dtype=dtype, device=value.device).copy_(value)
-    if isinstance(value, list | tuple):
-        return type(value)(_copy(item, double=double) for item in value)
-    return value
 
 
 def _replace(value: Any, tensors: Any) -> Any:

@@ -48,14 +48,12 @@ def expect(
     for variant in command["variants"]:
         key = f"{name}:{variant}"
         if key not in instances:
-            instances[key] = _instance(instances[name], variant)
+            instances[key] = instance_in(variant, instances[name])
     arguments = tree.decode(command["arguments"], platform.input_view)
     answer: dict[str, Any] = {"variants": {}, "mutates_inputs": False}
     for variant in command["variants"]:
         instance = instances[f"{name}:{variant}"]
-        own = clone_arguments(arguments, double=variant in IN_DOUBLE)
-        if variant == "nudged":
-            _nudge(tree.tensors(own))
+        own = arguments_in(variant, arguments)
         before = {key: value.clone() for key, value in _buffers(instance).items()}
         seed_everything(command["seed"])
         footprint = Footprint() if command.get("footprint") and variant == "native" else nullcontext()
@@ -99,7 +97,8 @@ def needed_bytes(instances: dict[str, nn.Module], platform: Platform, command: d
     return {"needed_bytes": needed_bytes(call, tree.tensors(arguments), command["seed"] % 2**31)}
 
 
-def _instance(instance: nn.Module, variant: str) -> nn.Module:
+def instance_in(variant: str, instance: nn.Module) -> nn.Module:
+    """A copy of a module, for a run in that variant."""
     clone = copy.deepcopy(instance)
     if variant not in IN_DOUBLE:
         return clone
@@ -107,6 +106,14 @@ def _instance(instance: nn.Module, variant: str) -> nn.Module:
     if variant == "nudged":
         _nudge(clone.parameters())
     return clone
+
+
+def arguments_in(variant: str, arguments: Any) -> Any:
+    """Copies of a call's arguments, for a run in that variant."""
+    own = clone_arguments(arguments, double=variant in IN_DOUBLE)
+    if variant == "nudged":
+        _nudge(tree.tensors(own))
+    return own
 
 
 def _nudge(tensors: Iterable[torch.Tensor]) -> None:
