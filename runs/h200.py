@@ -241,7 +241,7 @@ class Proof:
                 num_samples=samples if temperature else 1,
                 temperature=temperature,
                 seed=seed,
-                device=self.place.policy,
+                device=self.place.sampler,
             )
             rows += rows_of(episodes, arm=name, seed=seed, way=way)
         return rows
@@ -341,7 +341,7 @@ def main(told: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder of the proof; one that was begun goes on")
     parser.add_argument("--config", type=Path, default=ROOT / "runs" / "h200.toml")
     parser.add_argument("--device", default="cuda", help="judges: `cuda` for all GPUs, `cuda:N`, or `model:h100`")
-    parser.add_argument("--policy-device", default="auto", help="by default a GPU of its own, else the processor")
+    parser.add_argument("--policy-device", default="auto", help="in training; by default the first that judges")
     parser.add_argument("--threads", type=int, default=4, help="of torch, where the policy is on the processor")
     parser.add_argument("--seconds", type=float, help="stop cleanly within so many seconds, packing included")
     parser.add_argument("--pack", type=Path, help="folder for the pack at the end")

@@ -105,7 +105,12 @@ class Places(Frozen):
     judges: tuple[str, ...]
     """Devices that judge."""
     policy: str
-    """Device of the policy: a GPU of its own, or the processor, so that nothing runs beside a measurement."""
+    """Device of the policy in training. One that also judges is at rest then (`JudgeConfig.after_writing`)."""
+
+    @property
+    def sampler(self) -> str:
+        """Device of the policy when it is measured: there it writes while earlier answers are timed."""
+        return "cpu" if self.policy in self.judges else self.policy
 
     @property
     def device(self) -> str:
@@ -131,20 +136,13 @@ class Places(Frozen):
 
 
 def places(out: Path, device: str, policy: str) -> Places:
-    """Which device does what: with several GPUs the first is the policy's and the others judge.
-
-    With one GPU the policy runs on the processor, for what it did there would disturb the clock.
-    """
+    """Which device does what: every GPU judges, and in training the first is the policy's in between."""
     if not device.startswith("cuda"):
         return Places(out=out, judges=(device,), policy="cpu" if policy == "auto" else policy)
     from kerneldojo import devices
 
-    count = devices.num_cuda_devices()
-    names = [f"cuda:{index}" for index in range(count)] if device == "cuda" else [device]
-    if policy == "auto":
-        policy = "cuda:0" if len(names) > 1 else "cpu"
-    judges = [name for name in names if name != policy]
-    return Places(out=out, judges=tuple(judges), policy=policy)
+    judges = tuple(f"cuda:{index}" for index in range(devices.num_cuda_devices())) if device == "cuda" else (device,)
+    return Places(out=out, judges=judges, policy=judges[0] if policy == "auto" else policy)
 
 
 def sft_config(proof: ProofConfig, place: Places, seed: int) -> SFTConfig:

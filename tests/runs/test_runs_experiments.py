@@ -17,6 +17,7 @@ from proof.scales import FULL, SMOKE, Scale
 from proof.tables import Row, read_rows, write_json, write_rows
 from proof.workers import Piece, run_all
 
+from kerneldojo import devices
 from kerneldojo.schema import Answer, Episode, Problem, Turn
 from kerneldojo.training.steps import thin
 
@@ -146,6 +147,14 @@ def test_the_proof_differs_from_its_ablation_in_the_reward_alone() -> None:
     assert checked == naive
     assert checked["play"]["protocol"] == "quick" != proof.test_protocol
     assert sft_config(proof, place, 1).keep.statuses is None
+
+
+def test_the_policy_has_a_gpu_between_verdicts_and_never_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "num_cuda_devices", lambda: 2)
+    both = places(Path("out"), "cuda", "auto")
+    assert (both.judges, both.policy, both.sampler) == (("cuda:0", "cuda:1"), "cuda:0", "cpu")
+    apart = places(Path("out"), "cuda:1", "cuda:0")
+    assert (apart.judges, apart.policy, apart.sampler) == (("cuda:1",), "cuda:0", "cuda:0")
 
 
 def test_an_unknown_arm_is_told_in_one_line(tmp_path: Path) -> None:

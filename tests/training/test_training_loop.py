@@ -8,18 +8,23 @@ import signal
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import toy_world
+from pydantic import ValidationError
 from toy_world import TextJudge
 
+from kerneldojo.pool import DeviceState
 from kerneldojo.schema import Evaluation, Job, Status
 from kerneldojo.training.config import RLConfig
 from kerneldojo.training.journal import read_journal
+from kerneldojo.training.judges import judges_after_writing
 from kerneldojo.training.parallel import Ranks
+from kerneldojo.training.playing import Player
 from kerneldojo.training.rl import train_rl
 from kerneldojo.training.settings import ConfigError
 
@@ -134,6 +139,54 @@ def test_ctrl_c_in_the_middle_of_a_step_saves_and_stops(config, ranks: Ranks) ->
     assert outcome.reason == "stopped" and outcome.steps < 4
     assert train_rl(told, TextJudge(), ranks, resume=True, show=False).reason == "finished"
     assert [one["step"] for one in steps_of(told)] == [1, 2, 3, 4]
+
+
+class Witnessed(TextJudge):
+    """Keeps how many answers of the step were there, when each was handed in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+        self.written = 0
+
+    def submit(self, job: Job) -> Future[Evaluation]:
+        self.seen.append(self.written)
+        return super().submit(job)
+
+
+@pytest.mark.parametrize("after_writing", [False, True])
+def test_a_policy_that_shares_its_gpu_is_judged_when_it_rests(
+    after_writing: bool, config, ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge, told = Witnessed(), config(steps=1, evaluation={"problems": ()})
+    plain = Player._answer
+
+    def counted(self: Player, row: Any, sampled: Any) -> Any:
+        judge.written += 1
+        return plain(self, row, sampled)
+
+    monkeypatch.setattr(Player, "_answer", counted)
+    told = told.model_copy(update={"judge": told.judge.model_copy(update={"after_writing": after_writing})})
+    assert train_rl(told, judge, ranks, show=False).is_good
+    assert (set(judge.seen) == {16, 32}) is after_writing  # two turns of 2 problems, 8 answers each
+
+
+def test_who_shares_a_gpu_is_seen(config) -> None:
+    class Judges(TextJudge):
+        def devices(self) -> list[DeviceState]:
+            return [DeviceState(name=f"cuda:{index}", kind="cuda") for index in (1, 2)]
+
+    apart, shared = (Ranks(0, 1, torch.device("cuda", index)) for index in (0, 1))
+    told = config()
+    assert not judges_after_writing(told, apart, Judges())
+    assert judges_after_writing(told, shared, Judges())
+    assert not judges_after_writing(told, Ranks(0, 1, torch.device("cpu")), Judges())
+    ahead = told.model_copy(update={"staleness": 1})
+    assert not judges_after_writing(ahead, apart, Judges())
+    with pytest.raises(ConfigError, match="staleness = 1: policy and judge share cuda:1"):
+        judges_after_writing(ahead, shared, Judges())
+    with pytest.raises(ValidationError, match="contradict"):
+        config(staleness=1, judge={"after_writing": True})
 
 
 def test_a_judge_that_comes_back_costs_time_alone(config, ranks: Ranks) -> None:

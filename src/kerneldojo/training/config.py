@@ -95,6 +95,10 @@ class JudgeConfig(Frozen):
     """Folder in which this machine's verdicts are kept for other runs; None for nowhere."""
     patience_s: float = Field(default=600.0, ge=0)
     """Seconds that a fault of ours (a service that is down, a judge that failed) is waited out before it is masked."""
+    after_writing: bool | None = None
+    """Judge the answers of a turn when all of them are written, so that the policy computes nothing while something is
+    timed. None: if a GPU of the policy also judges (on this machine; of a service only you know). The policy's memory
+    is then missing to the largest problems."""
 
 
 class EvaluationConfig(Frozen):
@@ -180,4 +184,6 @@ class RLConfig(Frozen):
             raise ValueError("model.path is missing: RL starts from a model that can answer")
         if self.updates_per_step > self.prompts_per_step:
             raise ValueError("updates_per_step is larger than prompts_per_step")
+        if self.judge.after_writing and self.staleness:
+            raise ValueError("judge.after_writing and staleness = 1 contradict each other")
         return self

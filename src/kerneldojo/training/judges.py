@@ -8,6 +8,8 @@ from concurrent.futures import Future
 from kerneldojo.pool import DeviceState, Executor
 from kerneldojo.schema import Evaluation, Job
 from kerneldojo.training.config import RLConfig
+from kerneldojo.training.parallel import Ranks
+from kerneldojo.training.settings import ConfigError
 
 START_SECONDS = 2.0
 """How long a service may take to answer when a run starts."""
@@ -51,3 +53,19 @@ def open_executor(config: RLConfig, *, is_first: bool = True) -> Executor:
 
     settings = PoolConfig(cache_folder=config.judge.cache)
     return open_pool("local", [config.play.device], num_slots=config.judge.slots, config=settings)
+
+
+def judges_after_writing(config: RLConfig, ranks: Ranks, executor: Executor) -> bool:
+    """Whether verdicts wait until the policy is at rest (`JudgeConfig.after_writing`).
+
+    Raises:
+        ConfigError: it would have to wait, and is told not to.
+    """
+    if config.judge.after_writing is not None or ranks.device.type != "cuda":
+        return bool(config.judge.after_writing)
+    mine = {f"cuda:{index}" for index in range(ranks.count)} if ranks.count > 1 else {str(ranks.device)}
+    judging = ranks.from_first([state.name for state in executor.devices()])
+    shared = sorted(mine.intersection(judging))
+    if shared and config.staleness:
+        raise ConfigError(f"staleness = 1: policy and judge share {shared[0]}, and would disturb each other")
+    return bool(shared)

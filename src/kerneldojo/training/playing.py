@@ -114,6 +114,8 @@ class Player:
     """Called now and then; may raise to end the play."""
     version: int = 0
     """Updates that the sampled policy has seen."""
+    judges_after_writing: bool = False
+    """Whether nothing is judged before all answers of a turn are written; see `JudgeConfig.after_writing`."""
     seconds: dict[str, float] = field(default_factory=lambda: {"generate": 0.0, "wait": 0.0})
     """Spent so far, over all plays: writing answers, and waiting for verdicts with nothing else to do."""
 
@@ -154,15 +156,18 @@ class Player:
         self.write(played)
 
     def write(self, played: Played) -> None:
-        """Write the next answer of every episode that goes on; each is judged from the moment that it is there."""
+        """Write the next answer of every episode that goes on; each is judged from the moment that it is there, unless
+        the policy is in the judges' way."""
         start = time.perf_counter()
         episodes = played.episodes
         live = [place for place, episode in enumerate(episodes) if not episode.finish]
         if not live:
             return
 
+        is_at_once = self.ranks.count == 1 and not self.judges_after_writing
+
         def ready(place: int, answer: Answer) -> None:
-            if self.ranks.count == 1:  # judged while the others are still being written
+            if is_at_once:
                 self._order(played, place, answer)
 
         mine = self.ranks.share(live)
@@ -170,7 +175,7 @@ class Player:
         for part in self.ranks.gather({place: answer.model_dump_json() for place, answer in written.items()}):
             played.written.update({place: Answer.model_validate_json(text) for place, text in part.items()})
         self.seconds["generate"] += time.perf_counter() - start
-        if self.ranks.is_first and self.ranks.count > 1:
+        if self.ranks.is_first and not is_at_once:
             for place in live:
                 self._order(played, place, played.written[place])
 

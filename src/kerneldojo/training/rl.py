@@ -28,6 +28,7 @@ from kerneldojo.training.checkpoints import CheckpointError, Checkpoints
 from kerneldojo.training.config import RLConfig
 from kerneldojo.training.display import Display
 from kerneldojo.training.journal import Journal, read_journal
+from kerneldojo.training.judges import judges_after_writing
 from kerneldojo.training.learner import Learner, open_learner
 from kerneldojo.training.metering import JudgeMeter
 from kerneldojo.training.models import num_parameters
@@ -99,6 +100,7 @@ class _Training:
             Verdicts(executor, config.judge.patience_s, self._check),
             self.ranks,
             self._check,
+            judges_after_writing=judges_after_writing(config, self.ranks, executor),
         )
 
     def _check(self) -> None:
