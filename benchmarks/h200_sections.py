@@ -115,7 +115,7 @@ def rates(run: Run, section: str, goal: float, *arguments: str) -> Found:
 
 
 def throughput(run: Run) -> Found:
-    return rates(run, "triton", 200.0, "--num", str(run.some(120, 3)), "--num-verdicts", "4", "8", "--beside")
+    return rates(run, "triton", 200.0, "--num", str(run.some(120, 3)), "--num-verdicts", "4", "8")
 
 
 def load_inline(run: Run) -> Found:

@@ -83,23 +83,15 @@ def measure(
     slots: int | None,
     language: Literal["triton", "cuda"],
     *,
-    beside: bool = False,
     reuse: bool = False,
 ) -> dict[str, Any]:
     """Judge `num` candidates on `names`; rate, stages and what went wrong.
 
     Args:
         chosen, names, num, num_verdicts, slots, language: see the options of the same names.
-        beside: `PoolConfig.contexts_beside_windows`.
         reuse: `PoolConfig.reuse_reference_times`.
     """
-    config = PoolConfig(
-        num_verdicts_per_gpu=num_verdicts,
-        remember=0,
-        cache_folder=None,
-        reuse_reference_times=reuse,
-        contexts_beside_windows=beside,
-    )
+    config = PoolConfig(num_verdicts_per_gpu=num_verdicts, remember=0, cache_folder=None, reuse_reference_times=reuse)
     started = time.monotonic()
     pool = LocalPool(names, slots, config)
     try:
@@ -131,7 +123,6 @@ def measure(
         "language": language,
         "devices": names,
         "verdicts_at_once": lanes,
-        "contexts_beside_windows": beside,
         "reuse_reference_times": reuse,
         "evaluations": num,
         "warm_seconds": round(warmed - started, 2),
@@ -220,9 +211,6 @@ def main() -> None:
     parser.add_argument("--num-cuda", type=int, default=20, help="load_inline candidates")
     parser.add_argument("--num-peers", type=int, default=10, help="candidates that each peer judges")
     parser.add_argument("--num-verdicts", type=int, nargs="+", default=[1], help="verdicts at once on a GPU")
-    parser.add_argument(
-        "--beside", action="store_true", help="also with contexts that come and go while others are timed"
-    )
     parser.add_argument("--reuse", action="store_true", help="take reference times from earlier verdicts")
     parser.add_argument("--gpus", type=int, nargs="+", help="numbers of GPUs for `triton`; by default 1, 2, 4, ... all")
     parser.add_argument("--cores", type=int, help="cores that each GPU has; by default an even share of all")
@@ -269,9 +257,8 @@ def sections(arguments: argparse.Namespace, chosen: list[Case], names: list[str]
             os.sched_setaffinity(0, all_cores[: count * arguments.cores] if arguments.cores else all_cores)
             for num_verdicts in arguments.num_verdicts if on_gpu else [1]:
                 num = arguments.num * count
-                for beside in [False, True] if arguments.beside and num_verdicts > 1 else [False]:
-                    at = (chosen, names[:count], num, num_verdicts, arguments.slots)
-                    report.add("triton", measure(*at, "triton", beside=beside, reuse=arguments.reuse))
+                at = (chosen, names[:count], num, num_verdicts, arguments.slots)
+                report.add("triton", measure(*at, "triton", reuse=arguments.reuse))
         os.sched_setaffinity(0, all_cores)
     with_cuda = [case for case in chosen if case.cuda]
     if on_gpu and "cuda" in only:

@@ -1,7 +1,7 @@
 """A fixed kernel's time, with contexts being made and destroyed beside it and without: a probe of `throughput.py`.
 
-Arguments: device, and seconds of each part. `harmless` says whether `PoolConfig.contexts_beside_windows` may be set on
-such a machine.
+Arguments: device, and seconds of each part. `harmless` says whether the kernel's figure stayed where it was. That it
+may not is why a verdict's contexts wait until the windows of others have closed.
 """
 
 from __future__ import annotations

@@ -307,7 +307,7 @@ def test_an_extension_is_built_once_for_both_sides_and_nobody_is_left_when_time_
 
     def begun(lines: Any, settings: Protocol, guest: Any) -> Session:
         session = begin(lines, settings, guest)
-        frozen_for_others.append(session in guest.sessions and not session.runs_beside_windows)
+        frozen_for_others.append(session in guest.sessions)
         return session
 
     def count(*arguments: Any) -> None:
@@ -440,12 +440,10 @@ def test_a_fork_server_that_dies_takes_its_runners_with_it_and_no_more(
     assert len(idle(bench)) == 1
 
 
-@pytest.mark.parametrize("beside", [False, True])
 def test_verdicts_beside_each_other_stand_still_in_a_window(
-    server: ForkServer, windows: Windows, asked: dict[Session, list[str]], tmp_path: Path, beside: bool
+    server: ForkServer, windows: Windows, asked: dict[Session, list[str]], tmp_path: Path
 ) -> None:
     bench = HostBench(server, 3, 2)
-    bench.contexts_beside_windows = beside
     bench._canary = AlwaysClean()  # type: ignore[assignment]
     sources = [*(f"{HONEST}# {number}\n" for number in range(3)), HONEST.replace("return y", "return y + 1")]
     with ThreadPoolExecutor(5) as threads:

@@ -46,8 +46,6 @@ class Judge:
             has the device to itself (`judging.gate`).
         reuse_reference_times: on a CUDA device, take a problem's reference time from earlier verdicts and measure it
             again now and then (`judging.reference_times`).
-        contexts_beside_windows: on a CUDA device, let contexts come and go while another verdict is timed
-            (`judging.gated_bench.Bench`).
         cores: those that no other judge uses; on a CUDA device, some are reserved for what is timed
             (`judging.cores`). By default the device's even share of those that this process may use.
     """
@@ -57,13 +55,11 @@ class Judge:
         *,
         num_verdicts: int = 1,
         reuse_reference_times: bool = False,
-        contexts_beside_windows: bool = False,
         cores: Collection[int] = (),
     ) -> None:
         self._num_verdicts = num_verdicts
         self._cores = tuple(cores)
         self._reuse_reference_times = reuse_reference_times
-        self._contexts_beside_windows = contexts_beside_windows
         self._host = HostBench()
         self._auditor = Auditor()
         self._lock = threading.Lock()
@@ -138,7 +134,6 @@ class Judge:
                     index,
                     num_verdicts=self._num_verdicts,
                     reuse_reference_times=self._reuse_reference_times,
-                    contexts_beside_windows=self._contexts_beside_windows,
                     cores=self._cores,
                 )
         return self._gpus[index]

@@ -33,7 +33,7 @@ SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 LEAST_CORES = 8
 """Where there are fewer, reserving some would cost the rest more than it spares the timed."""
 SHARE_OF_REST = 0.3
-"""Cores that are never reserved: there the contexts of other verdicts are made while a window is open."""
+"""Cores that are never reserved: there whatever else of ours runs while a window is open."""
 SLOW = 1.12
 """A core is slow if the loop takes so many times longer on it than on the quickest. Launches slow down with it: a
 kernel bound by them took 16.1 us where the loop took 4.0, 18.5 where it took 4.5."""
@@ -116,26 +116,25 @@ class Cores:
         return (chosen + [core for core in ranked if core not in chosen])[:num]
 
     @contextlib.contextmanager
-    def reserved_for(self, timed: Iterable[Sequence[int]], others: Iterable[int] = ()) -> Generator[Reserved]:
+    def reserved_for(self, timed: Iterable[Sequence[int]]) -> Generator[Reserved]:
         """Move this thread and the processes of each group in `timed` to a core each, and all others of ours off them.
 
         Args:
             timed: ids of processes; those of one group share a core.
-            others: processes that go on elsewhere.
         """
-        groups, others = [list(group) for group in timed], list(others)
+        groups = [list(group) for group in timed]
         mine = {pid for group in groups for pid in group}
         me = threading.get_native_id()
         before: dict[int, set[int]] = {}
         try:
-            for thread in _threads(pid for pid in (*_ours(), *others) if pid not in mine):
+            for thread in _threads(pid for pid in _ours() if pid not in mine):
                 if thread != me:
                     self.move(thread, self.rest, before)
             reserved = Reserved(self, groups, before)
             reserved.settle()
             yield reserved
         finally:
-            for thread in _threads({*_ours(), *mine, *others}):  # Also those that were born meanwhile.
+            for thread in _threads({*_ours(), *mine}):  # Also those that were born meanwhile.
                 self.move(thread, before.get(thread, self.eligible | self.rest), {})
 
     def move(self, thread: int, cores: Iterable[int], before: dict[int, set[int]]) -> None:

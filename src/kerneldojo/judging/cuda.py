@@ -32,10 +32,9 @@ from kerneldojo.judging.gate import Guest
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.protocol import Protocol
-from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.ruling import Ruling, of_candidate
-from kerneldojo.judging.twin import OPEN_SECONDS, Twin, ours
+from kerneldojo.judging.twin import OPEN_SECONDS, Twin
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.judging.workshop import Workshop
 from kerneldojo.languages import Language
@@ -129,8 +128,6 @@ class _Verdict:
                 contestant.post_parse()
                 contestant.collect_parse(protocol.load_timeout)
                 contestant.wait_ready(protocol.load_timeout)
-            if self._opens_first:
-                self._open_blank(reference, contestant)
             with findings.stage("build"):
                 parties += self.workshop.open(bench, protocol, guest)
                 contestant.post_load()
@@ -145,14 +142,17 @@ class _Verdict:
                     raise
                 contestant.hosted.session.wait_started()
                 findings.isolation = contestant.hosted.session.measures
-            if not self._opens_first:
-                self._open_loaded(reference, contestant, inputs)
+            with findings.stage("contexts"):
+                reference.post_open()
+                with self._opening(contestant, inputs):
+                    contestant.post_open()
+                    reference.prepare()
+                    contestant.collect_open(OPEN_SECONDS)
             twin = Twin(
                 early or self._silent(parties, inputs),  # Locked in meanwhile, and no more than that.
                 self._build_seconds,
                 lambda: self._opening(twin.contestant, inputs),
                 is_loading=early is not None,
-                is_beside_windows=bench.contexts_beside_windows,
             )
             with findings.stage("audit"):
                 limit = bench.room(guest).heap_bytes
@@ -160,31 +160,6 @@ class _Verdict:
             match = Match(reference, contestant, conduct)
             self._play(match, twin)
             self._measure(match, twin, inputs)
-
-    @property
-    def _opens_first(self) -> bool:
-        """Whether the contestant's context is made before its source is imported, so that windows need not wait."""
-        return self.bench.contexts_beside_windows and not self._is_slow_to_build
-
-    def _open_blank(self, reference: Reference, contestant: Contestant) -> None:
-        session = contestant.hosted.session
-        with self.findings.stage("contexts"):
-            reference.post_open()
-            session.runs_beside_windows = True
-            with ours():
-                contestant.post_open()
-            reference.prepare()
-            with ours():
-                contestant.collect_open(OPEN_SECONDS)
-            session.runs_beside_windows = False
-
-    def _open_loaded(self, reference: Reference, contestant: Contestant, inputs: Any) -> None:
-        with self.findings.stage("contexts"):
-            reference.post_open()
-            with self._opening(contestant, inputs):
-                contestant.post_open()
-                reference.prepare()
-                contestant.collect_open(OPEN_SECONDS)
 
     @property
     def _build_seconds(self) -> float:
@@ -210,8 +185,6 @@ class _Verdict:
             with self.findings.stage("end"), contextlib.ExitStack() as stack:
                 for session in sessions:
                     session.order_end()
-                if self.bench.contexts_beside_windows:
-                    stack.enter_context(self.guest.beside_windows(sessions))
                 for session in sessions:
                     stack.callback(session.close)
                 self.bench.tidy()

@@ -17,7 +17,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -130,8 +130,7 @@ class Gate:
                 # Asked anew each time: a guest may leave while it is waited for, and nobody comes in meanwhile.
                 self._changed.wait_for(lambda: not any(other.is_busy for other in self._guests if other is not guest))
                 others = [other for other in self._guests if other is not guest]
-            living = [session for other in others for session in other.sessions if session.ended is None]
-            frozen += [session for session in living if not runs_beside(session)]
+            frozen += [session for other in others for session in other.sessions if session.ended is None]
             # First all are told, those too that are slow to stop, then all are waited for.
             for session in frozen:
                 with contextlib.suppress(WireError, Infrastructure):  # It ended just now: its own verdict will see it.
@@ -161,12 +160,7 @@ class Gate:
         if self._cores is None:
             yield
             return
-        others = [session for other in self._guests if other is not guest for session in other.sessions]
-        reserved_for = self._cores.reserved_for(
-            [session.pids() for session in guest.sessions],
-            [pid for session in others if runs_beside(session) for pid in session.pids()],
-        )
-        with reserved_for as reserved:
+        with self._cores.reserved_for([session.pids() for session in guest.sessions]) as reserved:
             guest.reserved = reserved
             try:
                 yield
@@ -186,11 +180,6 @@ class Gate:
             guest.is_busy = is_busy
             self._changed.notify_all()
         return time.monotonic() - started
-
-
-def runs_beside(session: Freezable) -> bool:
-    """Whether a process goes on in others' windows (`Session.runs_beside_windows`)."""
-    return bool(getattr(session, "runs_beside_windows", False))
 
 
 class Guest:
@@ -258,21 +247,6 @@ class Guest:
             held += self._gate.set_busy(self, True)
             self._give_back(held)
         return max(remaining, 0.0)
-
-    @contextmanager
-    def beside_windows(self, sessions: Collection[Freezable]) -> Generator[None]:
-        """Wait for something about `sessions` that need not stop for a window of another's.
-
-        Meanwhile nobody waits for this guest, and they are not frozen; afterwards it waits while it is held.
-        """
-        mine = [session for session in self.sessions if session in sessions]
-        self.sessions = [session for session in self.sessions if session not in sessions]
-        self._gate.set_busy(self, False)
-        try:
-            yield
-        finally:
-            self._give_back(self._gate.set_busy(self, True))
-            self.sessions += [session for session in mine if session.ended is None]
 
     def return_from_command(self) -> None:
         """Be busy again, whatever ended the command."""

@@ -107,10 +107,6 @@ class Bench(ABC):
         """A timing window has the device to itself."""
         self.runners = Runners(shares.num_kept)
         self.reference_times: ReferenceTimes | None = None
-        self.contexts_beside_windows = False
-        """Whether a process with nothing of a candidate's in it may make its context, and one that was killed lose it,
-        while another verdict has its window. Only where `benchmarks/throughput.py --only disturbance` shows that this
-        moves no figure."""
         self._canary: Canary | None = None
         atexit.register(self.close)  # Its fork server did so before, so it is still there when runners end.
 

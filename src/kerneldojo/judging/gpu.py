@@ -39,7 +39,6 @@ class CudaBench(Bench):
         index: CUDA device.
         num_verdicts: verdicts at once, fewer where its memory does not allow so many; they share its memory evenly.
         reuse_reference_times: whether a problem's reference time serves several verdicts.
-        contexts_beside_windows: see `Bench`.
         cores: those that this device has to itself, of which some are reserved for windows; by default its even share
             of those that this process may use.
     """
@@ -50,7 +49,6 @@ class CudaBench(Bench):
         *,
         num_verdicts: int = 1,
         reuse_reference_times: bool = False,
-        contexts_beside_windows: bool = False,
         cores: Collection[int] = (),
     ) -> None:
         properties = torch.cuda.get_device_properties(index)
@@ -74,7 +72,6 @@ class CudaBench(Bench):
         self.name = properties.name
         self.clock = clock
         self.reference_times = ReferenceTimes() if reuse_reference_times else None
-        self.contexts_beside_windows = contexts_beside_windows
         self._stopwatch: Stopwatch | None = None
 
     @property

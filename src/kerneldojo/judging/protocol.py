@@ -34,7 +34,7 @@ class Protocol:
     """Seconds for the silenced call; a candidate that hangs without its kernels depends on them."""
     timing_seconds: float = 0.2
     """Timing on a real device stops after this long, sharp or not, once there are enough calls."""
-    timing_error: float = 0.007
+    timing_error: float = 0.01
     """Half the 95 % interval over the figure at which it is sharp enough."""
     host_memory_bytes: int = 4 << 30
     """Host memory of one hosted process, beyond what it shares with its fork server."""

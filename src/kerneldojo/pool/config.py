@@ -47,6 +47,3 @@ class PoolConfig(Frozen):
     reuse_reference_times: bool = True
     """On a GPU: take a problem's reference time from earlier verdicts, and check it for drift
     (`judging.reference_times`)."""
-    contexts_beside_windows: bool = False
-    """On a GPU with several verdicts at once: let contexts come and go while another verdict is timed. Only where
-    `benchmarks/throughput.py --only disturbance` shows that this moves no figure."""

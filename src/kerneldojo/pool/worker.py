@@ -39,7 +39,6 @@ class Worker:
         channel: to the pool.
         num_verdicts: verdicts that may be under way at once.
         reuse_reference_times: as in `pool.PoolConfig`.
-        contexts_beside_windows: likewise.
         cores: those that it may use and no other GPU's worker does; empty for no such.
     """
 
@@ -49,19 +48,13 @@ class Worker:
         num_verdicts: int,
         *,
         reuse_reference_times: bool,
-        contexts_beside_windows: bool = False,
         cores: Sequence[int] = (),
     ) -> None:
         from kerneldojo.judging import Judge
 
         self._channel = channel
         self._lock = threading.Lock()
-        self._judge = Judge(
-            num_verdicts=num_verdicts,
-            reuse_reference_times=reuse_reference_times,
-            contexts_beside_windows=contexts_beside_windows,
-            cores=cores,
-        )
+        self._judge = Judge(num_verdicts=num_verdicts, reuse_reference_times=reuse_reference_times, cores=cores)
 
     def serve(self, device: str) -> None:
         """Judge until the pool is gone or says that it is enough."""
@@ -121,7 +114,7 @@ class Worker:
 
 def main(arguments: list[str]) -> None:
     """Serve on the socket `FD` for `DEVICE`, several verdicts at once, on `CORES`; ends the process."""
-    fd, owner, device, num_verdicts, reuse, listed, *beside = arguments
+    fd, owner, device, num_verdicts, reuse, listed = arguments
     cores = [int(core) for core in listed.split(",") if core]
     if cores:
         os.sched_setaffinity(0, cores)  # Before there is another thread or process, so that all of ours have it.
@@ -133,13 +126,7 @@ def main(arguments: list[str]) -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     channel = Channel(socket.socket(fileno=int(fd)))
     try:
-        Worker(
-            channel,
-            int(num_verdicts),
-            reuse_reference_times=reuse == "1",
-            contexts_beside_windows=beside == ["1"],
-            cores=cores,
-        ).serve(device)
+        Worker(channel, int(num_verdicts), reuse_reference_times=reuse == "1", cores=cores).serve(device)
     except WireError:
         os._exit(1)
     os._exit(0)
