@@ -178,7 +178,7 @@ def under_load(run: Run) -> Found:
 
     chosen = {case.problem.name: case for case in cases("full" if run.on_gpu else "small")}
     watched, repeats = ["softmax", "swish", "product"], run.some(6, 2)
-    pool = open_pool(run, 8)
+    pool = open_pool(run, run.at_once)
 
     def submit(name: str, number: int) -> Future[Any]:
         case = chosen[name]

@@ -17,12 +17,11 @@ from pydantic import ValidationError
 from kerneldojo.contestant import tree
 from kerneldojo.devices.cuda.memory import is_out_of_memory
 from kerneldojo.files import write_whole
-from kerneldojo.judging.protocol import VERSION
 from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.rounds import Conduct
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.verdict import Findings
-from kerneldojo.problems.audit import AuditReport, audit
+from kerneldojo.problems.audit import VERSION, AuditReport, audit
 from kerneldojo.problems.distributions import has_negative_weights
 from kerneldojo.problems.pieces import num_bytes
 from kerneldojo.problems.reference import Outcome, ReferenceFailed, Variant
@@ -104,7 +103,7 @@ class Auditor:
         fresh: bool = False,
     ) -> AuditReport:
         """Return the report on a problem, from memory unless `fresh`; limits as for `problems.audit`."""
-        device = f"{reference.hosted.arena.device} {memory_limit}{'' if may_be_cramped else ' roomy'}"
+        device = f"{_kind(reference.hosted.arena.device)} {memory_limit}{'' if may_be_cramped else ' roomy'}"
         key = content_hash(VERSION, precision, torch.__version__, device, problem.hash)
         report = None if fresh else self._memory.get(key) or self._read(key)
         if report is None:
@@ -178,3 +177,8 @@ class Auditor:
             write_whole(self._folder / f"{key}.json", report.model_dump_json().encode(), durable=False)
         except OSError:
             return  # Remembering is a convenience: a read-only home only makes the next process audit again.
+
+
+def _kind(device: torch.device) -> str:
+    """What decides what an audit finds: the make of a GPU, not its number."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

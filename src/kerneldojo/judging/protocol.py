@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from kerneldojo.schema.job import MAX_TIMEOUT
 
-VERSION = "12"
-"""Raised whenever a change could move a verdict or a figure."""
+VERSION = "13"
+"""Raised whenever a change could move a verdict or a figure; what audits find has a version of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,9 @@ class Protocol:
 PROTOCOLS = {
     "quick": Protocol(name="quick", num_rounds=2, num_repeats=1, num_trials=20, timing_seconds=0.1, timing_error=0.02),
     "standard": Protocol(),
-    "strict": Protocol(name="strict", num_rounds=10, num_repeats=4, num_trials=300, timing_seconds=3.0),
+    "strict": Protocol(
+        name="strict", num_rounds=10, num_repeats=4, num_trials=300, timing_seconds=3.0, timing_error=0.007
+    ),
 }
 
 

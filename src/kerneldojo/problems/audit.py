@@ -38,6 +38,8 @@ from kerneldojo.problems.report import AcceptedAnswer, AuditReport
 from kerneldojo.problems.source import ProblemError, check_source
 from kerneldojo.schema import Problem
 
+VERSION = "12"
+"""Raised whenever a change could move what an audit finds: what was found before is then forgotten."""
 SEEDS = 3
 SAME = 1e-2
 """Two runs whose difference has an rms beyond this part of the output's are not the same (atomics differ far less)."""
