@@ -81,9 +81,7 @@ def evaluate_command(
     token_file: Annotated[
         Path | None, typer.Option(help="File with the service's token; else KERNELDOJO_TOKEN is read.")
     ] = None,
-    slots: Annotated[
-        int | None, typer.Option(min=1, help="Candidates judged at once on cpu and model devices.")
-    ] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="Candidates judged at once on this machine.")] = None,
     cache: Annotated[Path | None, typer.Option(help="Folder in which verdicts are kept for other runs.")] = None,
     as_json: AsJson = False,
 ) -> None:

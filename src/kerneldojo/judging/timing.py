@@ -84,13 +84,19 @@ def run(
 
 def doubt(bench: Any, prepared: Prepared, findings: Findings) -> str:
     """Why the last series should not stand alone, or nothing. What is slow about a host lasts for seconds at times, so
-    that one series is not enough to hold it against a candidate."""
+    that one series is not enough to hold it against a candidate. Who cheats in one series alone is timed in the other.
+    """
     assert prepared.result is not None
     series, fits = prepared.result.series, prepared.result.fitted
     if "contestant" not in fits or "reference" not in fits:
         return ""
-    if trials.charge(series, fits, "contestant", "reference").batched:
+    charge = trials.charge(series, fits, "contestant", "reference")
+    if charge.batched:
         return "its calls looked batched"
+    if _early_us(prepared.result) > charges.EARLY_US:
+        return "it seemed to work before the clock"
+    if charge.interval_us[1] < 1000 * limit_ms(bench, findings):
+        return "it seemed faster than the memory"
     is_known = bench.reference_times is not None and bench.reference_times.has(reference_key(findings))
     for name in ("contestant",) if is_known else ("contestant", "reference"):
         if charges.is_blurred(fits[name].per_call_us, fits[name].interval_us):
@@ -165,9 +171,13 @@ def _collect(match: Match, twin: Hosted | None, result: Trials) -> None:
         raise of_candidate(end, "timed calls") from None
 
 
+def _early_us(result: Trials) -> float:
+    return charges.early_us(result.series["contestant"].windows, result.series["reference"].windows)
+
+
 def _check_before_the_clock(result: Trials) -> None:
     """See that the candidate did nothing while its context was brought in, when the inputs are there already."""
-    early = charges.early_us(result.series["contestant"].windows, result.series["reference"].windows)
+    early = _early_us(result)
     if early > charges.EARLY_US:
         raise exploit(
             "early_work", f"before each timed window it worked for {early:.0f} us, when its inputs were there already"
@@ -252,20 +262,25 @@ def _timing(result: Trials, series: Series, per_call_us: float, interval_us: tup
     )
 
 
+def limit_ms(bench: Any, findings: Findings) -> float:
+    """The time that the problem's own data takes to move, what fits into the L2 cache aside; 0 if it is not known."""
+    bandwidth = bench.clock.peak_bandwidth()
+    if not bandwidth or not findings.compulsory_bytes:
+        return 0.0
+    return 1000 * max(0, findings.compulsory_bytes - bench.stopwatch.l2_bytes) / (1.05 * bandwidth)
+
+
 def _hold_against_limit(bench: Any, findings: Findings) -> None:
     """No kernel is faster than the problem's own data can move."""
-    bandwidth = bench.clock.peak_bandwidth()
-    kernel_ms = findings.timing.median_ms
-    if not bandwidth or not kernel_ms or not findings.compulsory_bytes:
+    least_ms, kernel_ms = limit_ms(bench, findings), findings.timing.median_ms
+    if not bench.clock.peak_bandwidth() or not kernel_ms or not findings.compulsory_bytes:
         return
-    beyond = max(0, findings.compulsory_bytes - bench.stopwatch.l2_bytes)
-    limit_ms = 1000 * beyond / (1.05 * bandwidth)
     interval = findings.timing.confidence_interval_ms
-    if interval is not None and interval[1] < limit_ms:
+    if interval is not None and interval[1] < least_ms:
         raise exploit("below_physical_limit", "it is faster than the memory can move the problem's own data")
     findings.roofline = Roofline(
-        limit_ms=limit_ms,
-        fraction=limit_ms / kernel_ms,
+        limit_ms=least_ms,
+        fraction=least_ms / kernel_ms,
         bound="memory",
         compulsory_bytes=findings.compulsory_bytes,
     )

@@ -18,8 +18,10 @@ class PoolConfig(Frozen):
     num_verdicts_per_worker: int = Field(default=4, ge=1, le=64)
     """Verdicts under way at once in one worker of a `cpu` or `model:` device; they share its two fork servers, whose
     start is most of what a pool costs. More than four, and the worker's one interpreter lock is in their way."""
-    num_verdicts_per_gpu: int = Field(default=1, ge=1, le=64)
-    """Verdicts under way at once on one GPU; more than one needs the device's gate (`judging.gate`)."""
+    num_verdicts_per_gpu: int | None = Field(default=None, ge=1, le=64)
+    """Verdicts under way at once on one GPU, whose windows take turns (`judging.gate`). None: one for every four cores
+    that the GPU has for itself, at most four. Four are 2.5 times as fast as one, and as exact; eight are no faster
+    (docs/throughput.md)."""
     start_seconds: float = Field(default=180.0, gt=0)
     """How long a worker process may take until it is ready: it imports torch, on a machine that may be busy."""
     accept_seconds: float = Field(default=60.0, gt=0)

@@ -12,7 +12,7 @@ from kerneldojo.devices.cores import cores_of_gpus
 from kerneldojo.pool.config import PoolConfig
 from kerneldojo.pool.dispatcher import Dispatcher
 from kerneldojo.pool.faults import Sick
-from kerneldojo.pool.placement import PooledDevice, lanes_of_workers, local_device, num_cores
+from kerneldojo.pool.placement import PooledDevice, evenly, lanes_of_gpu, lanes_of_workers, local_device, num_cores
 from kerneldojo.pool.slot import Slot
 from kerneldojo.pool.worker_process import WorkerProcess
 
@@ -29,8 +29,8 @@ class LocalPool(Dispatcher):
     Args:
         devices: names: `cuda:N`, `cuda` (all GPUs), `cpu`, `model:GPU`, or `auto` (GPUs if there are any, else
             `model:h100`).
-        num_slots: verdicts at once of all `cpu` and `model:` devices together, at least one each; by default one a
-            core.
+        num_slots: verdicts at once of all devices together, at least one each; by default one a core on `cpu` and
+            `model:` devices, and on GPUs what `config` says.
         config: settings.
 
     Raises:
@@ -48,20 +48,16 @@ class LocalPool(Dispatcher):
             raise ValueError("a pool needs at least one device")
         super().__init__(config)
         self._devices = chosen
-        on_host = [device for device in chosen.values() if device.kind != "cuda"]
-        num_verdicts = num_slots or num_cores()
         gpus = [device for device in chosen.values() if device.kind == "cuda"]
-        are_shared = bool(gpus) and config.num_verdicts_per_gpu > 1
-        shares = cores_of_gpus(len(gpus), list(os.sched_getaffinity(0))) if are_shared else []
-        for device in chosen.values():
-            if device.kind == "cuda":
-                cores = shares[gpus.index(device)] if shares else ()
-                self._add(device, config.num_verdicts_per_gpu, cores)
-            else:
-                position = on_host.index(device)
-                share = max(1, len(range(position, num_verdicts, len(on_host))))
-                for num_lanes in lanes_of_workers(share, config.num_verdicts_per_worker):
-                    self._add(device, num_lanes)
+        on_host = [device for device in chosen.values() if device.kind != "cuda"]
+        told = dict(zip(chosen, evenly(max(num_slots, len(chosen)), len(chosen)), strict=True)) if num_slots else {}
+        cores = cores_of_gpus(len(gpus), list(os.sched_getaffinity(0))) if gpus else []
+        for device, mine in zip(gpus, cores, strict=True):
+            num_lanes = lanes_of_gpu(told.get(device.name) or config.num_verdicts_per_gpu, len(mine))
+            self._add(device, num_lanes, mine if num_lanes > 1 else ())
+        for device, share in zip(on_host, evenly(max(num_cores(), len(on_host)), len(on_host)), strict=True):
+            for num_lanes in lanes_of_workers(told.get(device.name, share), config.num_verdicts_per_worker):
+                self._add(device, num_lanes)
         for slot in self._slots:
             slot.start()
 

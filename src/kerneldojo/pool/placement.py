@@ -11,6 +11,8 @@ from kerneldojo.schema import Frozen
 Kind = Literal["cuda", "cpu", "model"]
 PREFERENCE: tuple[Kind, ...] = ("cuda", "model", "cpu")
 """What `auto` takes: a real device if there is one, else one with a modelled time, else one without any."""
+CORES_OF_LANE, MOST_LANES_OF_GPU = 4, 4
+"""Cores that one verdict on a GPU keeps busy at most, and verdicts at once beyond which there are no more a minute."""
 
 
 class PooledDevice(Frozen):
@@ -47,10 +49,20 @@ def local_device(name: str) -> PooledDevice:
     return PooledDevice(name=str(chosen), local_name=str(chosen), kind=chosen.kind, description=describe(str(chosen)))
 
 
+def evenly(num: int, parts: int) -> list[int]:
+    """`num` divided into so many parts: 5 into 3 are 2, 2 and 1."""
+    return [len(range(position, num, parts)) for position in range(parts)]
+
+
 def lanes_of_workers(num_verdicts: int, most_per_worker: int) -> list[int]:
     """Verdicts at once for each of as few workers as can have them, evenly: 6 of at most 4 are 3 and 3."""
     num_workers = -(-num_verdicts // most_per_worker)
     return [len(range(position, num_verdicts, num_workers)) for position in range(num_workers)]
+
+
+def lanes_of_gpu(num_verdicts: int | None, num_cores: int) -> int:
+    """Verdicts at once on a GPU that has `num_cores` for itself; `num_verdicts` if that is told."""
+    return num_verdicts or max(1, min(MOST_LANES_OF_GPU, num_cores // CORES_OF_LANE))
 
 
 def describe(local_name: str) -> str:

@@ -26,7 +26,7 @@ except ImportError as error:
 from kerneldojo.pool.config import PoolConfig
 from kerneldojo.pool.dispatcher import Dispatcher
 from kerneldojo.pool.faults import Cause, Sick, WorkerLost
-from kerneldojo.pool.placement import PooledDevice, describe, lanes_of_workers
+from kerneldojo.pool.placement import PooledDevice, describe, evenly, lanes_of_gpu, lanes_of_workers
 from kerneldojo.pool.slot import Slot
 from kerneldojo.pool.supervisor import Supervisor
 from kerneldojo.schema import Evaluation, Job
@@ -47,8 +47,8 @@ class RayPool(Dispatcher):
         address: of the cluster; None for the one this process is connected to, or that RAY_ADDRESS names, else a new
             one on this machine.
         devices: on every machine: `cuda` for all of its GPUs, `cpu`, `model:GPU`.
-        num_slots: verdicts at once of all `cpu` and `model:` devices together on each machine; by default one a core
-            of Ray's.
+        num_slots: verdicts at once of all devices together on each machine, at least one a GPU; by default one a core
+            of Ray's on `cpu` and `model:` devices, and on GPUs what `config` says.
         config: settings.
 
     Raises:
@@ -116,25 +116,26 @@ class RayPool(Dispatcher):
         self._nodes[node_id] = name
         resources = node["Resources"]
         slots: list[Slot] = []
+        num_gpus = int(resources.get("GPU", 0)) if "cuda" in self._wanted else 0
+        num_cores = int(resources.get("CPU", 0))
         on_host = [wanted for wanted in self._wanted if wanted != "cuda"]
-        num_verdicts = self._num_slots_per_node or int(resources.get("CPU", 0))
-        for wanted in self._wanted:
-            if wanted == "cuda":
-                for index in range(int(resources.get("GPU", 0))):
-                    device = PooledDevice(
-                        name=f"{name}/cuda:{index}", local_name=f"cuda:{index}", worker_name="cuda:0", kind="cuda"
-                    )
-                    slots.append(self._slot(device, node_id, self.config.num_verdicts_per_gpu))
-            else:
-                share = len(range(on_host.index(wanted), num_verdicts, len(on_host)))
-                device = PooledDevice(
-                    name=f"{name}/{wanted}",
-                    local_name=wanted,
-                    kind="cpu" if wanted == "cpu" else "model",
-                    description=describe(wanted) if wanted != "cpu" else "Triton's interpreter",
-                )
-                lanes = lanes_of_workers(share, self.config.num_verdicts_per_worker)
-                slots += [self._slot(device, node_id, num_lanes) for num_lanes in lanes]
+        told = evenly(self._num_slots_per_node, num_gpus + len(on_host)) if self._num_slots_per_node else []
+        for index in range(num_gpus):
+            device = PooledDevice(
+                name=f"{name}/cuda:{index}", local_name=f"cuda:{index}", worker_name="cuda:0", kind="cuda"
+            )
+            wanted_lanes = max(1, told[index]) if told else self.config.num_verdicts_per_gpu
+            num_lanes = lanes_of_gpu(wanted_lanes, num_cores // num_gpus)
+            slots.append(self._slot(device, node_id, num_lanes, (index, num_gpus)))
+        for wanted, share in zip(on_host, told[num_gpus:] or evenly(num_cores, len(on_host)), strict=True):
+            device = PooledDevice(
+                name=f"{name}/{wanted}",
+                local_name=wanted,
+                kind="cpu" if wanted == "cpu" else "model",
+                description=describe(wanted) if wanted != "cpu" else "Triton's interpreter",
+            )
+            lanes = lanes_of_workers(share, self.config.num_verdicts_per_worker)
+            slots += [self._slot(device, node_id, num_lanes) for num_lanes in lanes]
         with self._changed:
             self._devices.update({slot.device.name: slot.device for slot in slots})
         return slots
@@ -142,8 +143,8 @@ class RayPool(Dispatcher):
     def _devices_by_node(self) -> set[str]:
         return {name.partition("/")[0] for name in self._devices} | set(self._nodes.values())
 
-    def _slot(self, device: PooledDevice, node_id: str, num_lanes: int) -> Slot:
-        make = partial(SupervisedWorker, device, node_id, num_lanes, self.config)
+    def _slot(self, device: PooledDevice, node_id: str, num_lanes: int, part: tuple[int, int] = (0, 1)) -> Slot:
+        make = partial(SupervisedWorker, device, node_id, num_lanes, part, self.config)
         return Slot(self, device, num_lanes, make, lambda: None, self.config)
 
     def close(self, *, drain: bool = True) -> None:
@@ -162,13 +163,16 @@ class SupervisedWorker:
         device: what it judges on.
         node_id: Ray's name of its machine.
         num_verdicts: verdicts at once.
+        part: which of its machine's GPUs it is, and of how many; see `Supervisor`.
         config: how patient to be.
 
     Raises:
         Sick: it did not come up.
     """
 
-    def __init__(self, device: PooledDevice, node_id: str, num_verdicts: int, config: PoolConfig) -> None:
+    def __init__(
+        self, device: PooledDevice, node_id: str, num_verdicts: int, part: tuple[int, int], config: PoolConfig
+    ) -> None:
         self._config, self._node_id = config, node_id
         self._is_lost = False
         resources = {"num_gpus": 1, "num_cpus": 0} if device.kind == "cuda" else {"num_cpus": num_verdicts}
@@ -179,7 +183,7 @@ class SupervisedWorker:
             max_task_retries=0,
             max_concurrency=num_verdicts + 2,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
-        ).remote(device.judged_as, num_verdicts, config.model_dump_json())
+        ).remote(device.judged_as, num_verdicts, part, config.model_dump_json())
         try:
             answer = self._ask("start", config.start_seconds + config.check_timeout_seconds)
         except WorkerLost as lost:

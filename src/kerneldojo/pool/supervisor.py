@@ -10,6 +10,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from kerneldojo.devices.cores import cores_of_gpus
 from kerneldojo.pool.config import PoolConfig
 from kerneldojo.pool.faults import Sick, WorkerLost
 from kerneldojo.pool.local_pool import check_device
@@ -23,12 +24,16 @@ class Supervisor:
     Args:
         device: as this machine names it, within the GPUs that Ray has given to this actor.
         num_verdicts: verdicts at once.
+        part: with several at once on a GPU: which of so many even shares of this machine's cores its worker may use.
         config: a `PoolConfig`, as JSON.
     """
 
-    def __init__(self, device: str, num_verdicts: int, config: str) -> None:
+    def __init__(self, device: str, num_verdicts: int, part: tuple[int, int], config: str) -> None:
         self._device = device
         self._num_verdicts = num_verdicts
+        position, num_parts = part
+        is_shared = device.startswith("cuda") and num_verdicts > 1
+        self._cores = cores_of_gpus(num_parts, list(os.sched_getaffinity(0)))[position] if is_shared else ()
         self._config = PoolConfig.model_validate_json(config)
         self._worker: WorkerProcess | None = None
         # A worker dies with the thread that started it, so that must be one that stays.
@@ -38,7 +43,9 @@ class Supervisor:
         """See whether the device is well, and start the worker; says what the device is, or `sick`."""
         try:
             check_device(self._device, self._config.check_timeout_seconds)
-            self._worker = self._starter.submit(WorkerProcess, self._device, self._num_verdicts, self._config).result()
+            self._worker = self._starter.submit(
+                WorkerProcess, self._device, self._num_verdicts, self._config, self._cores
+            ).result()
             self._worker.ping()
         except (Sick, WorkerLost) as error:
             return {"sick": str(error)}

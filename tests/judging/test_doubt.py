@@ -1,0 +1,67 @@
+"""One series of windows convicts nobody: what looks like cheating is timed once more."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from kerneldojo.devices.cuda.clock import Watch
+from kerneldojo.devices.cuda.fits import Window
+from kerneldojo.devices.cuda.trials import Series, Trials
+from kerneldojo.judging import timing
+from kerneldojo.judging.preparation import Prepared
+from kerneldojo.judging.protocol import protocol
+from kerneldojo.judging.verdict import Findings
+from kerneldojo.schema import Candidate, Problem
+
+
+def series(per_call_us: float, prime_us: float, *, noise: float = 0.2, seed: int = 0) -> Series:
+    random = np.random.default_rng(seed)
+    lengths = [1, 4, 8, 16] * 12
+    return Series(
+        windows=[
+            Window(
+                length=length,
+                wall_us=60.0 + per_call_us * length + random.normal(0, noise),
+                prime_us=prime_us + random.normal(0, 2.0),
+                turn=turn,
+                is_warmed=True,
+            )
+            for turn, length in enumerate(lengths)
+        ]
+    )
+
+
+def doubt(mine: Series, *, compulsory_bytes: int = 64 << 20) -> str:
+    both = {"contestant": mine, "reference": series(50.0, 140.0, seed=1)}
+    result = Trials(series=both, watch=Watch([]), num_rounds=48, seconds=0.2)
+    findings = Findings(
+        Problem(name="p", source="pass"), Candidate(source="pass"), protocol("standard"), device="cuda:0"
+    )
+    findings.compulsory_bytes = compulsory_bytes
+    bench = SimpleNamespace(
+        reference_times=None,
+        clock=SimpleNamespace(peak_bandwidth=lambda: 4.8e12),
+        stopwatch=SimpleNamespace(l2_bytes=50 << 20),
+    )
+    prepared = Prepared.__new__(Prepared)
+    prepared.result = result
+    return timing.doubt(bench, prepared, findings)
+
+
+def test_an_ordinary_series_stands() -> None:
+    assert doubt(series(20.0, 110.0)) == ""
+
+
+@pytest.mark.parametrize(
+    ("mine", "num_bytes", "why"),
+    [
+        (series(20.0, 110.0 + 150.0), 64 << 20, "before the clock"),
+        (series(20.0, 110.0), 512 << 20, "faster than the memory"),
+        (series(20.0, 110.0, noise=200.0), 64 << 20, "scattered"),
+    ],
+)
+def test_what_looks_like_cheating_or_says_little_is_timed_again(mine: Series, num_bytes: int, why: str) -> None:
+    assert why in doubt(mine, compulsory_bytes=num_bytes)
