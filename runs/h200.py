@@ -1,5 +1,6 @@
 """The proof on an H200: a model from nothing learns to write faster kernels from measured times, and from nothing else.
 
+    python runs/h200.py --out runs-out/h200 --collect                                   # the corpus; needs no GPU
     python runs/h200.py --out runs-out/h200 --seconds 560 --pack "$OUT"                 # as far as the time goes
     python runs/h200.py --out runs-out/h200 --from pack --seconds 560 --pack "$OUT"     # goes on, also elsewhere
     python runs/h200.py --out runs-out/h200 --report                                    # tables and plots
@@ -65,10 +66,12 @@ class Proof:
         self._pool: Executor | None = None
         self._pool_is_exact = False
 
-    def go(self) -> None:
+    def go(self, *, only_collect: bool = False) -> None:
         """All phases, seed by seed, so that what is done early is complete."""
         if not (self.place.out / "collected" / DONE).exists():
             self._phase("collect", self.collect)
+        if only_collect:
+            return
         for seed in self.config.seeds:
             if not (self.place.start(seed) / DONE).exists():
                 self._phase(f"SFT, seed {seed}", self.make_start, seed)
@@ -124,22 +127,30 @@ class Proof:
     def collect(self) -> str:
         """The teacher's answers, good and bad, with their verdicts; which cheats are among them."""
         from kerneldojo.policies import open_policy
+        from kerneldojo.pool import evaluate, open_pool
         from kerneldojo.problems.suite import load_suite
-        from kerneldojo.rollout import RunFolder, from_executor, play
+        from kerneldojo.rollout import RunFolder, play
+
+        graphs = f"graphs:train:{self.config.num_graphs}:0"
+        small = {problem.name: problem for problem in load_suite(graphs, "small")}
+        device = self.config.collect_on
 
         async def all_of_them() -> list[Episode]:
-            policy = open_policy("teacher:mixture")
             return await play(
-                load_suite(f"graphs:train:{self.config.num_graphs}:0", self.place.size),
-                policy,
-                from_executor(self.pool(exact=False)),
-                self.play_config(),
+                load_suite(graphs, self.place.size),
+                open_policy("teacher:mixture"),
+                lambda job: evaluate(pool, job.model_copy(update={"problem": small[job.problem.name]})),
+                self.play_config().model_copy(update={"device": device}),
                 num_samples=self.config.num_answers,
                 folder=RunFolder(self.place.out / "collected"),
                 show_progress=False,
             )
 
-        episodes = asyncio.run(all_of_them())
+        pool = open_pool("local", [device])
+        try:
+            episodes = asyncio.run(all_of_them())
+        finally:
+            pool.close(drain=False)
         statuses = Counter(row.status for row in rows_of(episodes, arm="", seed=0, way=""))
         note = {"statuses": dict(statuses), **exploits_of(episodes), "all": sorted(signatures_of(episodes))}
         write_json(self.place.out / "results" / "corpus.json", note)
@@ -348,6 +359,7 @@ def main(told: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, help="stop cleanly within so many seconds, packing included")
     parser.add_argument("--pack", type=Path, help="folder for the pack at the end")
     parser.add_argument("--from", dest="source", type=Path, help="folder of a pack to go on from")
+    parser.add_argument("--collect", action="store_true", help="only the teacher's answers; needs no GPU")
     parser.add_argument("--tiny", action="store_true", help="everything once, tiny")
     parser.add_argument("--report", action="store_true", help="only write tables and plots of what is there")
     args = parser.parse_args(told)
@@ -369,8 +381,8 @@ def main(told: Sequence[str] | None = None) -> int:
     finished = False
     try:
         with alarm(clock):
-            proof.go()
-            finished = True
+            proof.go(only_collect=args.collect)
+            finished = not args.collect
     except TimeIsOver:
         print(f"{clock.spent:6.0f} s  stopped; the same command goes on", flush=True)
     finally:

@@ -34,6 +34,9 @@ class ProofConfig(Frozen):
     """Graphs that the teacher answers for, and that RL learns from."""
     num_answers: int = Field(default=1, gt=0)
     """The teacher's answers to each."""
+    collect_on: str = "model:h200"
+    """Device that judges these, on the same graphs at their small size: SFT learns from all of them, whatever their
+    verdict, so that they need no clock."""
     temperatures: tuple[float, ...] = (0.0, 0.3, 0.6, 1.0)
     """At which policies are measured; among these one is chosen on the validation graphs."""
     num_validation: int = Field(default=48, gt=0)
@@ -141,7 +144,8 @@ def places(out: Path, device: str, policy: str) -> Places:
         return Places(out=out, judges=(device,), policy="cpu" if policy == "auto" else policy)
     from kerneldojo import devices
 
-    judges = tuple(f"cuda:{index}" for index in range(devices.num_cuda_devices())) if device == "cuda" else (device,)
+    count = max(1, devices.num_cuda_devices())  # Collecting needs none, and belongs to the same proof.
+    judges = tuple(f"cuda:{index}" for index in range(count)) if device == "cuda" else (device,)
     return Places(out=out, judges=judges, policy=judges[0] if policy == "auto" else policy)
 
 
