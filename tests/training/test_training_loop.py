@@ -181,6 +181,8 @@ def test_who_shares_a_gpu_is_seen(config) -> None:
     assert not judges_after_writing(told, apart, Judges())
     assert judges_after_writing(told, shared, Judges())
     assert not judges_after_writing(told, Ranks(0, 1, torch.device("cpu")), Judges())
+    elsewhere = told.judge.model_copy(update={"service": "http://far.away:8000"})
+    assert not judges_after_writing(told.model_copy(update={"judge": elsewhere}), shared, Judges())
     ahead = told.model_copy(update={"staleness": 1})
     assert not judges_after_writing(ahead, apart, Judges())
     with pytest.raises(ConfigError, match="staleness = 1: policy and judge share cuda:1"):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import toy_world
 from toy_world import TextJudge
 
 from kerneldojo.schema import Candidate, Job, Status
+from kerneldojo.training.judges import open_executor
 from kerneldojo.training.verdicts import Verdicts
 
 
@@ -40,3 +43,33 @@ def test_a_fault_is_handed_on_when_patience_ends_and_not_remembered() -> None:
     one = verdicts.order(job(3))
     assert verdicts.wait([one])[one].status is Status.INFRASTRUCTURE_ERROR
     assert verdicts.wait([verdicts.order(job(3))])[one].status is Status.PASSED
+
+
+WRONG = """import torch, triton
+import triton.language as tl
+from torch import nn
+
+@triton.jit
+def add_nothing(x, out):
+    tl.store(out + tl.arange(0, 4), tl.load(x + tl.arange(0, 4)))
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        add_nothing[(1,)](x, out)
+        return out
+"""
+
+
+def test_a_run_that_goes_on_gets_the_verdicts_that_it_had(tmp_path: Path) -> None:
+    order = Job(
+        problem=toy_world.problems(2)[1], candidate=Candidate(source=WRONG), device="model:h100", protocol="quick"
+    )
+    config = toy_world.rl_config(tmp_path / "run", tmp_path / "model", judge={"slots": 1})
+    told: list[str] = []
+    for _ in range(2):
+        executor = open_executor(config)
+        told.append(executor.submit(order).result(120).message)
+        executor.close()
+    assert "the worst, at" in told[0] and told[0] == told[1], "it tells of what the judge drew secretly"
+    assert (tmp_path / "run" / "verdicts").is_dir()

@@ -92,7 +92,8 @@ class JudgeConfig(Frozen):
     slots: int | None = Field(default=None, gt=0)
     """Candidates judged at once on this machine's devices; None for the pool's own choice."""
     cache: Path | None = None
-    """Folder in which this machine's verdicts are kept for other runs; None for nowhere."""
+    """Folder in which this machine's verdicts are kept for other runs, too. None: those of `cpu` and `model:` devices
+    in the run's own, `output/verdicts`, so that a run which goes on from a checkpoint gets equal ones."""
     patience_s: float = Field(default=600.0, ge=0)
     """Seconds that a fault of ours (a service that is down, a judge that failed) is waited out before it is masked."""
     after_writing: bool | None = None

@@ -2,7 +2,8 @@
 
 `metrics.jsonl` is the truth; the others are pictures of it. Each step is in it exactly once: when a run goes on from a
 checkpoint, lines of later steps (which will be played again) and a line that a killed process left torn are taken out
-first. Durations stand apart under `seconds`: everything else of a line repeats when a run is repeated.
+first. Durations stand apart under `seconds`: all else repeats when a run is repeated with the same verdicts, but for
+`verdicts.judged`, for a process that goes on has forgotten which answers were equal.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from pathlib import Path
 
 from kerneldojo.pool import DeviceState, Executor
 from kerneldojo.schema import Evaluation, Job
@@ -51,8 +52,14 @@ def open_executor(config: RLConfig, *, is_first: bool = True) -> Executor:
         return ClientExecutor(config.judge.service)
     from kerneldojo.pool import PoolConfig, open_pool
 
-    settings = PoolConfig(cache_folder=config.judge.cache)
+    settings = PoolConfig(cache_folder=config.judge.cache or _own_cache(config))
     return open_pool("local", [config.play.device], num_slots=config.judge.slots, config=settings)
+
+
+def _own_cache(config: RLConfig) -> Path | None:
+    """A run's own memory of verdicts that no clock has part in: they differ in what the judge drew secretly and the
+    feedback tells of it, so that a run which is played again from a checkpoint would see other prompts without."""
+    return None if config.play.device.startswith(("auto", "cuda")) else config.output / "verdicts"
 
 
 def judges_after_writing(config: RLConfig, ranks: Ranks, executor: Executor) -> bool:
@@ -61,11 +68,14 @@ def judges_after_writing(config: RLConfig, ranks: Ranks, executor: Executor) -> 
     Raises:
         ConfigError: it would have to wait, and is told not to.
     """
-    if config.judge.after_writing is not None or ranks.device.type != "cuda":
-        return bool(config.judge.after_writing)
+    if config.judge.after_writing is not None or ranks.device.type != "cuda" or config.judge.service is not None:
+        return bool(config.judge.after_writing)  # A service's `cuda:0` may be any machine's.
     mine = {f"cuda:{index}" for index in range(ranks.count)} if ranks.count > 1 else {str(ranks.device)}
     judging = ranks.from_first([state.name for state in executor.devices()])
     shared = sorted(mine.intersection(judging))
     if shared and config.staleness:
-        raise ConfigError(f"staleness = 1: policy and judge share {shared[0]}, and would disturb each other")
+        raise ConfigError(
+            f"staleness = 1: policy and judge share {shared[0]}, and would disturb each other: give the judge another "
+            "device (`device`, `play.device`, `judge.service`)"
+        )
     return bool(shared)
