@@ -133,7 +133,7 @@ def test_what_the_judges_own_side_has_no_memory_for_says_nothing_against_a_probl
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 12.06 GiB.")
 
     monkeypatch.setattr(audits, "audit", audit)
-    reference: Any = SimpleNamespace(hosted=SimpleNamespace(arena=SimpleNamespace(device="cuda:0")))
+    reference: Any = SimpleNamespace(hosted=SimpleNamespace(arena=SimpleNamespace(device=torch.device("cpu"))))
     findings = Findings(Problem(name="p", source=SOURCE), Candidate(source=""), protocol("quick"), "cuda:0")
     with pytest.raises(Ruling) as caught:
         Auditor(tmp_path).conduct(findings, reference, 1 << 30)

@@ -20,6 +20,8 @@ UNUSUAL = {
     "negative": "inputs and weights are all negative",
     "opposed": "each input has one sign, by turns, and weights are negative",
     "scalars": "a number among the inputs has another value",
+    "holed": "an input that get_inputs fills with one value has others, and zeros",
+    "filled": "an input that get_inputs fills with one value has others",
     **dict.fromkeys(PROBING, "inputs of unusual magnitude"),
 }
 """What is told of the inputs of a wrong answer."""

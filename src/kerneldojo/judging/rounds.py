@@ -42,8 +42,8 @@ class Conduct:
 class Rounds:
     """What the rounds have shown so far."""
 
-    max_error: float = 0.0
-    """Largest error in units of the tolerance."""
+    max_error: float | None = None
+    """Largest error in units of the tolerance; None before there was one."""
     precision_class: str | None = None
     ran_own_kernel: bool = False
     """Whether any call launched a kernel of the candidate's own."""
@@ -192,7 +192,7 @@ class Match:
             probing=probing,
         )
         if not probing:
-            self.seen.max_error = max(self.seen.max_error, checked.error)
+            self.seen.max_error = max(self.seen.max_error or 0.0, checked.error)
             if checked.precision_class is not None and self.seen.precision_class != "tf32":
                 self.seen.precision_class = checked.precision_class
         if not expected.mutates_inputs:

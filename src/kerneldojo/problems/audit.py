@@ -38,7 +38,7 @@ from kerneldojo.problems.report import AcceptedAnswer, AuditReport
 from kerneldojo.problems.source import ProblemError, check_source
 from kerneldojo.schema import Problem
 
-VERSION = "12"
+VERSION = "13"
 """Raised whenever a change could move what an audit finds: what was found before is then forgotten."""
 SEEDS = 3
 SAME = 1e-2
@@ -231,6 +231,8 @@ def _settle_sensitivity(findings: _Findings, exact: Sequence[torch.Tensor], refe
 def _settle_distributions(findings: _Findings, reference: Reference, seed: int) -> None:
     """Keep the distributions that change something and leave the reference as finite as it was."""
     for name in distributions.NAMES[1:]:
+        if name in distributions.FILLING and set(findings.deciding) & set(distributions.FILLING):
+            continue
         if _applies(name, findings, reference, seed):
             if name in distributions.DECIDING:
                 findings.deciding += (name,)
@@ -241,25 +243,26 @@ def _settle_distributions(findings: _Findings, reference: Reference, seed: int) 
 def _applies(name: str, findings: _Findings, reference: Reference, seed: int) -> bool:
     assert findings.first is not None
     own, is_sided = findings.first.outputs["native"], name in distributions.SIDED
-    shows = is_sided or name == "scalars"  # Whether weights and numbers change anything shows in the outputs alone.
+    is_filling = name in distributions.FILLING
+    is_telling = is_sided or name == "scalars"  # Whether weights and numbers change anything shows in outputs alone.
     if is_sided and not findings.errors and not _is_simple(findings.first):
         return False
-    if not shows and not distributions.changes(list(findings.first.inputs), name):
+    if not is_telling and not distributions.changes(list(findings.first.inputs), name):
         return False
     try:
         outcome = reference.run(
             input_seed=seed + 1,
             init_seed=seed,
             distribution=name,
-            variants=("native", "float64") if is_sided and findings.errors else ("native",),
+            variants=("native", "float64") if (is_sided or is_filling) and findings.errors else ("native",),
             training=findings.training,
         )
     except ReferenceFailed:
         return False
     other = outcome.outputs["native"]
-    if not as_finite(own, other) or (shows and all(map(torch.equal, own, other))):
+    if not as_finite(own, other) or ((is_telling or is_filling) and all(map(torch.equal, own, other))):
         return False
-    if is_sided:
+    if is_sided or is_filling:
         return _is_as_sound(findings.errors, own, outcome)
     return name != "scaled" or scales_along(own, other)
 

@@ -13,6 +13,9 @@ its own process to what `get_inputs` returned. Shapes, dtypes and strides are ke
 * `opposed`: the first tensor is all positive, the second all negative and so on by turns, and weights are negative:
   products of two inputs, or of one and the weights, are negative. Decides.
 * `scalars`: numbers that are inputs themselves (a slope, a scale) come a little nearer to zero. Decides.
+* `holed`: tensors that hold one value alone (a mask of ones, a state of zeros, equal lengths) hold others near it, and
+  zeros here and there: who takes them for given is wrong. Decides.
+* `filled`: the same without the zeros, where the problem does not bear them. Decides.
 * `offset`: everything is shifted far from zero, where differences of large numbers lose digits.
 * `heavy`: every element is scaled by its own log-normal factor, so that a few dominate.
 * `scaled`: float32 tensors are multiplied by a power of two beyond the range of float16, which has TF32's precision
@@ -35,7 +38,9 @@ TELLING = ("own", "signed")
 """Deciding distributions in which answers that need no work must be wrong."""
 SIDED = ("negative", "opposed")
 """Deciding distributions in which tensors have elements of one sign. Much may be zero or constant there."""
-DECIDING = (*TELLING, *SIDED, "scalars")
+FILLING = ("holed", "filled")
+"""Deciding distributions for inputs that hold one value alone; of the two a problem has one at most."""
+DECIDING = (*TELLING, *SIDED, "scalars", *FILLING)
 """Distributions in which every answer must be right."""
 PROBING = ("offset", "heavy", "scaled")
 """Distributions that refuse only non-finite or grossly wrong answers."""
@@ -47,6 +52,8 @@ OFFSET = 64.0
 """Shift of `offset`, in standard deviations."""
 SCALE_BITS = 18
 """`scaled` multiplies by two to this power: float16 ends at 2^16."""
+HOLES = 0.25
+"""Share of elements that `holed` makes zero."""
 HEAVY_SPREAD = 1.5
 """Standard deviation of the logarithm of the factors of `heavy`."""
 HEAVY_LIMIT = 100.0
@@ -105,6 +112,8 @@ def transform_tensor(own: torch.Tensor, name: str, generator: torch.Generator, s
     base = _without_expansion(own)
     if base is not own:
         return transform_tensor(base, name, generator, sign).expand(own.shape)
+    if name in FILLING:
+        return _filled(own, generator, HOLES if name == "holed" else 0.0) if holds_one_value(own) else own
     if name in SIDED and not sign:
         return own
     if name == "own" or is_structural(own) or (name == "signed" and bool((own < 0).any())):
@@ -164,6 +173,21 @@ def has_sides(x: torch.Tensor) -> bool:
     return not is_structural(base) and not _is_sorted(base)
 
 
+def _filled(own: torch.Tensor, generator: torch.Generator, holes: float) -> torch.Tensor:
+    """Other values than the one that `own` holds: no integer is larger, for it may be an index or a length."""
+    value = own.flatten()[0].item()
+    drawn = torch.rand(own.shape, generator=generator, device=own.device)
+    if not own.is_floating_point():
+        changed = (1 + drawn * value).floor().clamp(max=max(value, 1)) if value > 0 else torch.full_like(drawn, value)
+    else:
+        changed = value * (0.5 + drawn) if value else 2.0 * drawn - 1.0
+    if holes:
+        is_hole = torch.rand(own.shape, generator=generator, device=own.device) < holes
+        changed = torch.where(is_hole, 0.0 if value else 1.0, changed) if own.dtype != torch.bool else is_hole ^ own
+    result = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=own.device)
+    return result.copy_(changed)
+
+
 def _moments(x: torch.Tensor) -> tuple[float, float]:
     """Mean and standard deviation; sums in float64, so that a large tensor's do not depend on the device."""
     count = x.numel()
@@ -180,6 +204,8 @@ def changes(values: Any, name: str) -> bool:
         return False
     if isinstance(values, torch.Tensor) and name in SIDED:
         return has_sides(values)
+    if isinstance(values, torch.Tensor) and name in FILLING:
+        return holds_one_value(_without_expansion(values))
     if isinstance(values, torch.Tensor):
         values = _without_expansion(values)
         if name == "own" or is_structural(values):
@@ -194,6 +220,14 @@ def changes(values: Any, name: str) -> bool:
     if isinstance(values, list | tuple):
         return any(changes(item, name) for item in values)
     return False
+
+
+def holds_one_value(x: torch.Tensor) -> bool:
+    """Whether all elements are equal, and finite."""
+    if not x.numel() or x.is_complex():
+        return False
+    first = x.flatten()[0]
+    return bool(torch.isfinite(first)) and all(bool((piece == first).all()) for (piece,) in pieces(x))
 
 
 def is_structural(x: torch.Tensor) -> bool:
