@@ -23,6 +23,7 @@ from kerneldojo.schema import Evaluation, Job, Status
 from kerneldojo.training.config import RLConfig
 from kerneldojo.training.journal import read_journal
 from kerneldojo.training.judges import judges_after_writing
+from kerneldojo.training.models import ModelConfig
 from kerneldojo.training.parallel import Ranks
 from kerneldojo.training.playing import Player
 from kerneldojo.training.rl import train_rl
@@ -299,3 +300,12 @@ def test_a_run_goes_on_only_as_it_was(config, ranks: Ranks) -> None:
     train_rl(told, TextJudge(), ranks, show=False)
     with pytest.raises(ConfigError, match="samples_per_prompt"):
         train_rl(told.model_copy(update={"samples_per_prompt": 4}), TextJudge(), ranks, resume=True, show=False)
+
+
+def test_a_run_that_was_refused_for_its_model_can_be_mended(config, ranks: Ranks) -> None:
+    told = config(steps=1, evaluation={"problems": ()})
+    wrong = told.model_copy(update={"model": ModelConfig(path=str(told.output / "typo"))})
+    for resume in (False, True):
+        with pytest.raises((OSError, ValueError)):
+            train_rl(wrong, TextJudge(), ranks, resume=resume, show=False)
+    assert train_rl(told, TextJudge(), ranks, resume=True, show=False).steps == 1

@@ -82,6 +82,18 @@ def test_data_that_is_not_there(tmp_path: Path, collected: Path, ranks: Ranks) -
         sft.train_sft(told, ranks, show=False)
 
 
+def test_a_refused_run_does_not_lock_its_folder(tmp_path: Path, collected: Path, ranks: Ranks) -> None:
+    wrong = toy_world.sft_config(tmp_path / "run", tmp_path / "nothing", epochs=0.1)
+    with pytest.raises(ConfigError, match="data: "):
+        sft.train_sft(wrong, ranks, show=False)
+    right = wrong.model_copy(update={"data": (collected,)})
+    assert sft.train_sft(right, ranks, show=False).steps == 1
+    with pytest.raises(ConfigError, match="--resume"):  # now there is work in it
+        sft.train_sft(right, ranks, show=False)
+    with pytest.raises(ConfigError, match="data: differs"):
+        sft.train_sft(wrong, ranks, resume=True, show=False)
+
+
 def test_sizes_are_what_they_are_called() -> None:
     corpus = [f"line {n} is {n * n}\n" for n in range(4000)]
     for shape, low, high in ((LAPTOP, 0.9e6, 1.0e6), (GPU, 10e6, 12e6), (GPU_LARGE, 30e6, 50e6)):
