@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
+import toy_world
 
 from kerneldojo.training.checkpoints import CheckpointError, Checkpoints, load_state
 from kerneldojo.training.journal import Journal, JournalError, LogConfig, read_journal
+from kerneldojo.training.parallel import Ranks
+from kerneldojo.training.sft import train_sft
 
 LOG = LogConfig(tensorboard=False)
 
@@ -62,6 +68,39 @@ for state in ({{"big": torch.zeros(10000)}}, {{"big": "x" * 100000}}):
 """
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert told.stdout.splitlines() == ["0 [1] ['step-000001']"] * 2, told.stderr
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Generator[None]:
+    """No file may grow beyond `size` bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_in_the_middle_of_a_run_does_not_end_it(tmp_path: Path, collected: Path, ranks: Ranks) -> None:
+    told = toy_world.sft_config(tmp_path / "run", collected, epochs=1, checkpoint_every=1)
+    with files_of_at_most(20_000):  # safetensors meets the limit first
+        outcome = train_sft(told, ranks, show=False)
+    assert outcome.reason.startswith("cannot write the checkpoint of step 3 ") and "\n" not in outcome.reason
+    assert len(read_journal(told.output / "metrics.jsonl")) == outcome.steps == 3
+    assert not list((told.output / "checkpoints").iterdir())
+
+
+def test_whatever_cannot_be_written_is_told_and_removed(tmp_path: Path) -> None:
+    checkpoints, tokenizer = Checkpoints(tmp_path), toy_world.tokenizer()
+    with files_of_at_most(1000), pytest.raises(CheckpointError, match="File too large"):
+        checkpoints.save(1, tokenizer.save_pretrained, {})
+
+    def mistaken(folder: Path) -> None:
+        raise TypeError(folder)
+
+    with pytest.raises(TypeError):  # a mistake of ours is no full disk
+        checkpoints.save(1, mistaken, {})
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_journal_has_every_step_once(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from kerneldojo.files import sync
 
@@ -68,8 +69,10 @@ class Checkpoints:
                 sync(path)
             partial.rename(final)
             sync(self.folder)
-        except (OSError, RuntimeError) as error:  # torch and safetensors report a full disk as RuntimeError
+        except Exception as error:
             shutil.rmtree(partial, ignore_errors=True)
+            if not _may_be_the_disk(error):
+                raise
             reason = getattr(error, "strerror", None) or " ".join(str(error).split())
             raise CheckpointError(f"cannot write the checkpoint of step {step} to {self.folder}: {reason}") from error
         for old in self.steps()[: -self.keep]:
@@ -81,6 +84,12 @@ class Checkpoints:
         """Remove what killed processes left half-written."""
         for path in self.folder.glob(".partial-*"):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _may_be_the_disk(error: Exception) -> bool:
+    """Whether this is how a library tells that it could not write: torch raises RuntimeError, safetensors an exception
+    of its own, and tokenizers plain `Exception`."""
+    return isinstance(error, OSError | RuntimeError | SafetensorError) or type(error) is Exception
 
 
 def load_state(path: Path) -> dict[str, Any]:
