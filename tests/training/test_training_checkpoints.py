@@ -17,6 +17,7 @@ import toy_world
 from kerneldojo.training.checkpoints import CheckpointError, Checkpoints, load_state
 from kerneldojo.training.journal import Journal, JournalError, LogConfig, read_journal
 from kerneldojo.training.parallel import Ranks
+from kerneldojo.training.runs import point
 from kerneldojo.training.sft import train_sft
 
 LOG = LogConfig(tensorboard=False)
@@ -27,11 +28,14 @@ def save_some(folder: Path) -> None:
     (folder / "weights").write_bytes(b"x" * 100)
 
 
-def test_the_latest_are_kept_and_the_pinned_one(tmp_path: Path) -> None:
+def test_the_latest_are_kept_and_what_a_link_leads_to(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "checkpoints", keep=2)
     assert checkpoints.latest() is None
     for step in range(1, 6):
-        checkpoints.save(step, save_some, {"step": step, "tensor": torch.arange(step)}, pinned=2)
+        path = checkpoints.save(step, save_some, {"step": step, "tensor": torch.arange(step)})
+        if step == 2:
+            point(tmp_path / "best", path / "model")
+        checkpoints.prune(tmp_path / "model", tmp_path / "best")
     assert checkpoints.steps() == [2, 4, 5]
     latest = checkpoints.latest()
     assert latest is not None and load_state(latest)["step"] == 5
@@ -101,6 +105,27 @@ def test_whatever_cannot_be_written_is_told_and_removed(tmp_path: Path) -> None:
     with pytest.raises(TypeError):  # a mistake of ours is no full disk
         checkpoints.save(1, mistaken, {})
     assert not list(tmp_path.iterdir())
+
+
+def test_links_never_lead_nowhere(
+    tmp_path: Path, collected: Path, ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that dies while it removes the first old checkpoint has let `model` point to a newer one."""
+
+    class Killed(BaseException):
+        pass
+
+    def removed(path: Path, **_: object) -> None:
+        if path.name.startswith("step-"):
+            raise Killed
+
+    told = toy_world.sft_config(tmp_path / "run", collected, epochs=1, checkpoint_every=1, keep_checkpoints=1)
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr("kerneldojo.training.checkpoints.shutil.rmtree", removed)
+        train_sft(told, ranks, show=False)
+    assert (told.output / "model").resolve() == told.output.resolve() / "checkpoints/step-000002/model"
+    assert train_sft(told, ranks, resume=True, show=False).reason == "finished"
+    assert [path.name for path in (told.output / "checkpoints").iterdir()] == ["step-000003"]
 
 
 def test_a_journal_has_every_step_once(tmp_path: Path) -> None:

@@ -286,16 +286,17 @@ class _Training:
             "best_score": self.best[0],
             "best_step": self.best[1],
         }
+        model, best = self.config.output / "model", self.config.output / "best"
         save, state = self.learner.gather_weights(), {**self.learner.state(), "counters": counters}
         if self.begun is not None:
             state["begun"] = self.begun.packed()
         if not self.ranks.is_first:
             return reason
         try:
-            path = self.checkpoints.save(self.step, save, state, pinned=self.best[1])
-            point(self.config.output / "model", path / "model")
+            point(model, self.checkpoints.save(self.step, save, state) / "model")
             if self.best[1] in self.checkpoints.steps():
-                point(self.config.output / "best", self.checkpoints.path(self.best[1]) / "model")
+                point(best, self.checkpoints.path(self.best[1]) / "model")
+            self.checkpoints.prune(model, best)
         except CheckpointError as error:
             display.say(str(error))
             return str(error) if reason else ""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kerneldojo.files import write_whole
 from kerneldojo.schema import Frozen
-from kerneldojo.training.checkpoints import Checkpoints
+from kerneldojo.training.checkpoints import CheckpointError, Checkpoints
 from kerneldojo.training.journal import read_journal
 from kerneldojo.training.parallel import Ranks
 from kerneldojo.training.settings import ConfigError
@@ -91,8 +91,15 @@ def _open_folder(config: Frozen, output: Path, *, is_begun: bool, resume: bool) 
 
 
 def point(link: Path, target: Path) -> None:
-    """Make `link` point to `target`, from one moment to the next."""
+    """Make `link` point to `target`, from one moment to the next.
+
+    Raises:
+        CheckpointError: the disk is full, or not ours to write on. The link is what it was.
+    """
     partial = link.with_name(f".{link.name}.partial-{os.getpid()}")
-    partial.unlink(missing_ok=True)
-    partial.symlink_to(os.path.relpath(target, link.parent))
-    partial.rename(link)
+    try:
+        partial.unlink(missing_ok=True)
+        partial.symlink_to(os.path.relpath(target, link.parent))
+        partial.rename(link)
+    except OSError as error:
+        raise CheckpointError(f"cannot let {link} point to {target}: {error.strerror}") from error

@@ -156,13 +156,14 @@ class _Training:
 
     def _save(self, reason: str, display: Display) -> str:
         """Write a checkpoint; a full disk ends the run only if this was the last chance to keep its work."""
+        model = self.config.output / "model"
         counters = {"step": self.step, "seconds": self.seconds, "tokens": self.num_tokens}
         save, state = self.learner.gather_weights(), {**self.learner.state(), "counters": counters}
         if not self.learner.ranks.is_first:
             return reason
         try:
-            path = self.checkpoints.save(self.step, save, state)
-            point(self.config.output / "model", path / "model")
+            point(model, self.checkpoints.save(self.step, save, state) / "model")
+            self.checkpoints.prune(model)
         except CheckpointError as error:
             display.say(str(error))
             return str(error) if reason else ""
