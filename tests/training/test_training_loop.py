@@ -224,6 +224,18 @@ def test_all_at_once_judges_failing_is_a_skipped_step(config, ranks: Ranks) -> N
     assert steps_of(told)[0]["skipped"]
 
 
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_judge_that_never_comes_back_ends_the_run(staleness: int, config, ranks: Ranks) -> None:
+    told = config(steps=6, max_skipped=2, staleness=staleness, evaluation={"problems": ()})
+    outcome = train_rl(told, TextJudge(fail_orders=range(10_000)), ranks, show=False)
+    assert not outcome.is_good and outcome.steps == 2
+    assert "not one verdict came in 2 steps in a row: not judged" in outcome.reason
+    assert "nobody there" in outcome.reason and "\n" not in outcome.reason
+    assert (told.output / "model").resolve().parent.name == "step-000002"
+    # With a judge that answers it goes on.
+    assert train_rl(told, TextJudge(), ranks, resume=True, show=False).reason == "finished"
+
+
 def test_nan_stops_after_so_many_steps_in_a_row_and_spares_the_weights(config, ranks: Ranks) -> None:
     class Poison(TextJudge):
         pass

@@ -169,7 +169,8 @@ class RLConfig(Frozen):
     keep_rollouts: bool = True
     """Write every step's episodes to `rollouts/`."""
     max_skipped: int = Field(default=5, gt=0)
-    """Stop after so many steps in a row whose loss or gradient was not finite."""
+    """Stop after so many steps in a row whose loss or gradient was not finite, or in which not one verdict came:
+    a broken model or a judge that stays away would use up all steps and teach nothing."""
     log: LogConfig = LogConfig()
     """Where numbers go."""
     seed: int = 0

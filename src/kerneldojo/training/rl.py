@@ -88,6 +88,8 @@ class _Training:
         self.config, self.learner, self.ranks = config, learner, learner.ranks
         self.problems, self.held_out, self.checkpoints = problems, held_out, checkpoints
         self.step, self.best, self.looked = 0, (-1.0, -1), -1
+        self.num_lost, self.fault = 0, ""
+        """Steps in a row in which not one verdict came, and why (`fault_of`)."""
         self.begun: Played | None = None
         """The step after this one, if it was begun already: as it was when the weights last changed."""
         self.stop = StopSwitch()
@@ -142,6 +144,8 @@ class _Training:
             is_best = self._evaluate(journal, display)
             if self.updates.num_skipped >= config.max_skipped:
                 return f"loss or gradient was not finite {self.updates.num_skipped} times in a row"
+            if self.num_lost >= config.max_skipped:
+                return f"not one verdict came in {self.num_lost} steps in a row: {self.fault}"
             if (self.step % config.checkpoint_every == 0 or is_best) and self.step < config.steps:
                 self._save("", display)
         return "finished"
@@ -160,6 +164,8 @@ class _Training:
         ready = time.perf_counter()
         learned, seconds = self.updates.learn(data, self.step, played.scores)
         self.step += 1
+        self.fault = fault_of(played.episodes)
+        self.num_lost = self.num_lost + 1 if self.fault else 0
         self.begun = following
         self.player.verdicts.forget_measured()
         playing = {name: value - spent[name] for name, value in self.player.seconds.items()}
@@ -273,6 +279,7 @@ class _Training:
         """Take up what `_save` noted."""
         counters = state["counters"]
         self.step, self.updates.num_skipped = counters["step"], counters["skipped"]
+        self.num_lost = counters["lost"]
         self.best = (counters["best_score"], counters["best_step"])
         if "begun" in state:
             self.begun = Played.unpacked(state["begun"], self.config.play, self.config.sampling.temperature)
@@ -283,6 +290,7 @@ class _Training:
         counters = {
             "step": self.step,
             "skipped": self.updates.num_skipped,
+            "lost": self.num_lost,
             "best_score": self.best[0],
             "best_step": self.best[1],
         }
@@ -301,3 +309,17 @@ class _Training:
             display.say(str(error))
             return str(error) if reason else ""
         return reason
+
+
+def fault_of(episodes: Sequence[Episode]) -> str:
+    """Why not one answer got the verdict that it should have had; empty where one did, or none was to have one.
+
+    An answer without code is scored by its form alone, which says nothing of the judge.
+    """
+    turns = [turn for episode in episodes for turn in episode.turns]
+    due = [turn for turn in turns if turn.evaluation is not None or turn.answer.finish == "failed"]
+    if not due or any(turn.reward is not None for turn in due):
+        return ""
+    evaluation = due[-1].evaluation
+    told = due[-1].answer.error if evaluation is None else evaluation.message
+    return " ".join(told.split()) or "its verdict gives no reason"
