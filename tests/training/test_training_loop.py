@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -250,6 +251,24 @@ def test_nan_stops_after_so_many_steps_in_a_row_and_spares_the_weights(config, r
 
     before, after = load_model(told.model.path or ""), load_model(str(told.output / "model"))
     assert all(torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_broken_model_ends_the_run_in_one_line(staleness: int, config, ranks: Ranks, tmp_path: Path) -> None:
+    from kerneldojo.training.models import load_model
+
+    told = config(steps=6, max_skipped=2, staleness=staleness)
+    broken = tmp_path / "broken"
+    shutil.copytree(str(told.model.path), broken)
+    model = load_model(str(broken))
+    with torch.no_grad():
+        next(model.parameters()).fill_(torch.nan)
+    model.save_pretrained(broken)
+    told = told.model_copy(update={"model": ModelConfig(path=str(broken))})
+    outcome = train_rl(told, TextJudge(), ranks, show=False)
+    assert not outcome.is_good and outcome.steps == 2
+    assert outcome.reason.endswith("2 steps in a row: the model's log-probabilities are not finite")
+    assert all(one["skipped"] and one["num_masked"] == one["num_samples"] for one in steps_of(told))
 
 
 def test_cut_answers_earn_nothing_and_stay(config, ranks: Ranks) -> None:
