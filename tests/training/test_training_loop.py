@@ -19,11 +19,12 @@ import toy_world
 from pydantic import ValidationError
 from toy_world import TextJudge
 
+from kerneldojo.client import ClientError
 from kerneldojo.pool import DeviceState
 from kerneldojo.schema import Evaluation, Job, Status
-from kerneldojo.training.config import RLConfig
+from kerneldojo.training.config import JudgeConfig, RLConfig
 from kerneldojo.training.journal import read_journal
-from kerneldojo.training.judges import judges_after_writing
+from kerneldojo.training.judges import judges_after_writing, open_executor
 from kerneldojo.training.models import ModelConfig
 from kerneldojo.training.parallel import Ranks
 from kerneldojo.training.playing import Player
@@ -77,7 +78,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 import torch; torch.set_num_threads(1)
 from toy_world import TextJudge
-from kerneldojo.training.config import RLConfig
+from kerneldojo.training.config import JudgeConfig, RLConfig
 from kerneldojo.training.parallel import start_ranks
 from kerneldojo.training.rl import train_rl
 config = RLConfig.model_validate_json(Path({config!r}).read_text())
@@ -340,3 +341,32 @@ def test_a_run_that_was_refused_for_its_model_can_be_mended(config, ranks: Ranks
         with pytest.raises((OSError, ValueError)):
             train_rl(wrong, TextJudge(), ranks, resume=resume, show=False)
     assert train_rl(told, TextJudge(), ranks, resume=True, show=False).steps == 1
+
+
+def test_arguments_that_a_chat_template_cannot_take_are_told(config, ranks: Ranks) -> None:
+    told = config(play=toy_world.PLAY.model_copy(update={"template": {"messages": 3}}))
+    with pytest.raises(ConfigError, match=r"play\.template: ") as caught:
+        train_rl(told, TextJudge(), ranks, show=False)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("service", [None, "http://127.0.0.1:9"])
+@pytest.mark.parametrize("device", ["model:zx81", "zx81"])
+def test_a_judging_device_that_nobody_has_is_told(device: str, service: str | None, config) -> None:
+    told = config(play=toy_world.PLAY.model_copy(update={"device": device}), judge={"service": service})
+    with pytest.raises(ConfigError, match=r"play\.device: .*zx81"):
+        open_executor(told)
+
+
+def test_a_gpu_that_is_not_here_may_be_at_a_service(config) -> None:
+    told = config(play=toy_world.PLAY.model_copy(update={"device": "cuda:99"}))
+    with pytest.raises(ConfigError, match=r"play\.device: there is no CUDA device 99"):
+        open_executor(told)
+    with pytest.raises(ClientError):
+        open_executor(told.model_copy(update={"judge": JudgeConfig(service="http://127.0.0.1:9")}))
+
+
+@pytest.mark.parametrize("address", ["foo", "http://", "http://host:port"])
+def test_an_address_that_is_none_is_told(address: str, config) -> None:
+    with pytest.raises(ConfigError, match=r"judge\.service: .* is not the address of a service"):
+        open_executor(config(judge={"service": address}))

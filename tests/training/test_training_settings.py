@@ -75,7 +75,6 @@ def test_overrides_reach_any_depth() -> None:
         ("staleness=true", "staleness: "),
         ("play.num_turns=true", "play.num_turns: "),
         ("sampling.engine.max_rows=true", "sampling.engine.max_rows: "),
-        ("judge.service=foo", "judge.service: "),
     ],
 )
 def test_a_mistake_is_one_line_that_names_its_key(override: str, key: str) -> None:

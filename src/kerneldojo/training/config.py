@@ -90,7 +90,7 @@ class SamplingConfig(Settings):
 class JudgeConfig(Settings):
     """Who judges the answers."""
 
-    service: str | None = Field(default=None, pattern=r"^https?://[^/?#\s]+")
+    service: str | None = None
     """Address of a service (`http://host:port`); None for the devices of this machine."""
     slots: int | None = Field(default=None, gt=0)
     """Candidates judged at once on this machine's devices; None for the pool's own choice."""

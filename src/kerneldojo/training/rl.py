@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneldojo.episodes import seed_of
+from kerneldojo.episodes import PromptTooLong, first_episode, prompt, seed_of
 from kerneldojo.files import write_whole
 from kerneldojo.pool import Executor
 from kerneldojo.schema import Episode, Problem
@@ -53,6 +53,7 @@ def train_rl(config: RLConfig, executor: Executor, ranks: Ranks, *, resume: bool
     learner = open_learner(
         config.model, config.optimizer, ranks, seed=config.seed, checkpoint=latest, sampler=config.sampling.engine
     )
+    _check_template(config, problems[0], learner)
     run = _Training(config, learner, executor, problems, held_out, checkpoints)
     return run.run(latest, show=show and ranks.is_first)
 
@@ -71,6 +72,16 @@ def _held_out(config: RLConfig) -> list[Problem]:
     if not config.evaluation.problems:
         return []
     return _problems(config, config.evaluation.problems, "evaluation.problems")[: config.evaluation.num_problems]
+
+
+def _check_template(config: RLConfig, problem: Problem, learner: Learner) -> None:
+    """Write a prompt before anything else: a chat template is a program, and `play.template` are its arguments."""
+    try:
+        prompt(first_episode(problem, config.play), learner.tokenizer)
+    except PromptTooLong:  # is not the template's fault, and ends an episode rather than a run
+        return
+    except ValueError as error:
+        raise ConfigError(f"{'play.template' if config.play.template else 'model.path'}: {error}") from error
 
 
 class _Training:
