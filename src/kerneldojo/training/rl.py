@@ -290,7 +290,7 @@ class _Training:
         """Take up what `_save` noted."""
         counters = state["counters"]
         self.step, self.updates.num_skipped = counters["step"], counters["skipped"]
-        self.num_lost = counters["lost"]
+        self.num_lost = counters.get("lost", 0)  # older checkpoints have none
         self.best = (counters["best_score"], counters["best_step"])
         if "begun" in state:
             self.begun = Played.unpacked(state["begun"], self.config.play, self.config.sampling.temperature)

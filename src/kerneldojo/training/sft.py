@@ -160,11 +160,11 @@ class _Training:
         Raises:
             ConfigError: the samples are others than they were, so that the order of what is left means nothing.
         """
-        if state["data"] != self.fingerprint:
+        if state.get("data", self.fingerprint) != self.fingerprint:  # older checkpoints have none
             raise ConfigError("data: its samples have changed since this run began, which can only go on as it was")
         counters = state["counters"]
         self.step, self.seconds = counters["step"], counters["seconds"]
-        self.num_tokens, self.num_skipped = counters["tokens"], counters["skipped"]
+        self.num_tokens, self.num_skipped = counters["tokens"], counters.get("skipped", 0)
 
     def _save(self, reason: str, display: Display) -> str:
         """Write a checkpoint; a full disk ends the run only if this was the last chance to keep its work."""
