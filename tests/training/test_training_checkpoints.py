@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
+import toy_world
 
 from kerneldojo.training.checkpoints import CheckpointError, Checkpoints, load_state
 from kerneldojo.training.journal import Journal, JournalError, LogConfig, read_journal
+from kerneldojo.training.parallel import Ranks
+from kerneldojo.training.runs import point
+from kerneldojo.training.sft import train_sft
 
 LOG = LogConfig(tensorboard=False)
 
@@ -21,11 +28,14 @@ def save_some(folder: Path) -> None:
     (folder / "weights").write_bytes(b"x" * 100)
 
 
-def test_the_latest_are_kept_and_the_pinned_one(tmp_path: Path) -> None:
+def test_the_latest_are_kept_and_what_a_link_leads_to(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "checkpoints", keep=2)
     assert checkpoints.latest() is None
     for step in range(1, 6):
-        checkpoints.save(step, save_some, {"step": step, "tensor": torch.arange(step)}, pinned=2)
+        path = checkpoints.save(step, save_some, {"step": step, "tensor": torch.arange(step)})
+        if step == 2:
+            point(tmp_path / "best", path / "model")
+        checkpoints.prune(tmp_path / "model", tmp_path / "best")
     assert checkpoints.steps() == [2, 4, 5]
     latest = checkpoints.latest()
     assert latest is not None and load_state(latest)["step"] == 5
@@ -62,6 +72,60 @@ for state in ({{"big": torch.zeros(10000)}}, {{"big": "x" * 100000}}):
 """
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert told.stdout.splitlines() == ["0 [1] ['step-000001']"] * 2, told.stderr
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Generator[None]:
+    """No file may grow beyond `size` bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_in_the_middle_of_a_run_does_not_end_it(tmp_path: Path, collected: Path, ranks: Ranks) -> None:
+    told = toy_world.sft_config(tmp_path / "run", collected, epochs=1, checkpoint_every=1)
+    with files_of_at_most(20_000):  # safetensors meets the limit first
+        outcome = train_sft(told, ranks, show=False)
+    assert outcome.reason.startswith("cannot write the checkpoint of step 3 ") and "\n" not in outcome.reason
+    assert len(read_journal(told.output / "metrics.jsonl")) == outcome.steps == 3
+    assert not list((told.output / "checkpoints").iterdir())
+
+
+def test_whatever_cannot_be_written_is_told_and_removed(tmp_path: Path) -> None:
+    checkpoints, tokenizer = Checkpoints(tmp_path), toy_world.tokenizer()
+    with files_of_at_most(1000), pytest.raises(CheckpointError, match="File too large"):
+        checkpoints.save(1, tokenizer.save_pretrained, {})
+
+    def mistaken(folder: Path) -> None:
+        raise TypeError(folder)
+
+    with pytest.raises(TypeError):  # a mistake of ours is no full disk
+        checkpoints.save(1, mistaken, {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_links_never_lead_nowhere(
+    tmp_path: Path, collected: Path, ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that dies while it removes the first old checkpoint has let `model` point to a newer one."""
+
+    class Killed(BaseException):
+        pass
+
+    def removed(path: Path, **_: object) -> None:
+        if path.name.startswith("step-"):
+            raise Killed
+
+    told = toy_world.sft_config(tmp_path / "run", collected, epochs=1, checkpoint_every=1, keep_checkpoints=1)
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr("kerneldojo.training.checkpoints.shutil.rmtree", removed)
+        train_sft(told, ranks, show=False)
+    assert (told.output / "model").resolve() == told.output.resolve() / "checkpoints/step-000002/model"
+    assert train_sft(told, ranks, resume=True, show=False).reason == "finished"
+    assert [path.name for path in (told.output / "checkpoints").iterdir()] == ["step-000003"]
 
 
 def test_a_journal_has_every_step_once(tmp_path: Path) -> None:

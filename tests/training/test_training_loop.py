@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,11 +19,13 @@ import toy_world
 from pydantic import ValidationError
 from toy_world import TextJudge
 
+from kerneldojo.client import ClientError
 from kerneldojo.pool import DeviceState
 from kerneldojo.schema import Evaluation, Job, Status
-from kerneldojo.training.config import RLConfig
+from kerneldojo.training.config import JudgeConfig, RLConfig
 from kerneldojo.training.journal import read_journal
-from kerneldojo.training.judges import judges_after_writing
+from kerneldojo.training.judges import judges_after_writing, open_executor
+from kerneldojo.training.models import ModelConfig
 from kerneldojo.training.parallel import Ranks
 from kerneldojo.training.playing import Player
 from kerneldojo.training.rl import train_rl
@@ -75,7 +78,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 import torch; torch.set_num_threads(1)
 from toy_world import TextJudge
-from kerneldojo.training.config import RLConfig
+from kerneldojo.training.config import JudgeConfig, RLConfig
 from kerneldojo.training.parallel import start_ranks
 from kerneldojo.training.rl import train_rl
 config = RLConfig.model_validate_json(Path({config!r}).read_text())
@@ -225,6 +228,18 @@ def test_all_at_once_judges_failing_is_a_skipped_step(config, ranks: Ranks) -> N
     assert steps_of(told)[0]["skipped"]
 
 
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_judge_that_never_comes_back_ends_the_run(staleness: int, config, ranks: Ranks) -> None:
+    told = config(steps=6, max_skipped=2, staleness=staleness, evaluation={"problems": ()})
+    outcome = train_rl(told, TextJudge(fail_orders=range(10_000)), ranks, show=False)
+    assert not outcome.is_good and outcome.steps == 2
+    assert "not one verdict came in 2 steps in a row: not judged" in outcome.reason
+    assert "nobody there" in outcome.reason and "\n" not in outcome.reason
+    assert (told.output / "model").resolve().parent.name == "step-000002"
+    # With a judge that answers it goes on.
+    assert train_rl(told, TextJudge(), ranks, resume=True, show=False).reason == "finished"
+
+
 def test_nan_stops_after_so_many_steps_in_a_row_and_spares_the_weights(config, ranks: Ranks) -> None:
     class Poison(TextJudge):
         pass
@@ -239,6 +254,24 @@ def test_nan_stops_after_so_many_steps_in_a_row_and_spares_the_weights(config, r
 
     before, after = load_model(told.model.path or ""), load_model(str(told.output / "model"))
     assert all(torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_broken_model_ends_the_run_in_one_line(staleness: int, config, ranks: Ranks, tmp_path: Path) -> None:
+    from kerneldojo.training.models import load_model
+
+    told = config(steps=6, max_skipped=2, staleness=staleness)
+    broken = tmp_path / "broken"
+    shutil.copytree(str(told.model.path), broken)
+    model = load_model(str(broken))
+    with torch.no_grad():
+        next(model.parameters()).fill_(torch.nan)
+    model.save_pretrained(broken)
+    told = told.model_copy(update={"model": ModelConfig(path=str(broken))})
+    outcome = train_rl(told, TextJudge(), ranks, show=False)
+    assert not outcome.is_good and outcome.steps == 2
+    assert outcome.reason.endswith("2 steps in a row: the model's log-probabilities are not finite")
+    assert all(one["skipped"] and one["num_masked"] == one["num_samples"] for one in steps_of(told))
 
 
 def test_cut_answers_earn_nothing_and_stay(config, ranks: Ranks) -> None:
@@ -301,3 +334,41 @@ def test_a_run_goes_on_only_as_it_was(config, ranks: Ranks) -> None:
     train_rl(told, TextJudge(), ranks, show=False)
     with pytest.raises(ConfigError, match="samples_per_prompt"):
         train_rl(told.model_copy(update={"samples_per_prompt": 4}), TextJudge(), ranks, resume=True, show=False)
+
+
+def test_a_run_that_was_refused_for_its_model_can_be_mended(config, ranks: Ranks) -> None:
+    told = config(steps=1, evaluation={"problems": ()})
+    wrong = told.model_copy(update={"model": ModelConfig(path=str(told.output / "typo"))})
+    for resume in (False, True):
+        with pytest.raises((OSError, ValueError)):
+            train_rl(wrong, TextJudge(), ranks, resume=resume, show=False)
+    assert train_rl(told, TextJudge(), ranks, resume=True, show=False).steps == 1
+
+
+def test_arguments_that_a_chat_template_cannot_take_are_told(config, ranks: Ranks) -> None:
+    told = config(play=toy_world.PLAY.model_copy(update={"template": {"messages": 3}}))
+    with pytest.raises(ConfigError, match=r"play\.template: ") as caught:
+        train_rl(told, TextJudge(), ranks, show=False)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("service", [None, "http://127.0.0.1:9"])
+@pytest.mark.parametrize("device", ["model:zx81", "zx81"])
+def test_a_judging_device_that_nobody_has_is_told(device: str, service: str | None, config) -> None:
+    told = config(play=toy_world.PLAY.model_copy(update={"device": device}), judge={"service": service})
+    with pytest.raises(ConfigError, match=r"play\.device: .*zx81"):
+        open_executor(told)
+
+
+def test_a_gpu_that_is_not_here_may_be_at_a_service(config) -> None:
+    told = config(play=toy_world.PLAY.model_copy(update={"device": "cuda:99"}))
+    with pytest.raises(ConfigError, match=r"play\.device: there is no CUDA device 99"):
+        open_executor(told)
+    with pytest.raises(ClientError):
+        open_executor(told.model_copy(update={"judge": JudgeConfig(service="http://127.0.0.1:9")}))
+
+
+@pytest.mark.parametrize("address", ["foo", "http://", "http://host:port"])
+def test_an_address_that_is_none_is_told(address: str, config) -> None:
+    with pytest.raises(ConfigError, match=r"judge\.service: .* is not the address of a service"):
+        open_executor(config(judge={"service": address}))

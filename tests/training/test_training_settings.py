@@ -64,12 +64,41 @@ def test_overrides_reach_any_depth() -> None:
         ("steps", "--set steps: expected dotted.key=value"),
         ("steps.more=1", "--set steps.more=1: steps is a value"),
         ("optimizer.learning_rate=nan", "optimizer.learning_rate: "),
+        ("optimizer.learning_rate=inf", "optimizer.learning_rate: "),
+        ("optimizer.weight_decay=Infinity", "optimizer.weight_decay: "),
+        ("optimizer.betas=[2.0,0.9]", "optimizer.betas.0: "),
+        ("sampling.temperature=inf", "sampling.temperature: "),
+        ("learning.aggregation.scale=inf", "learning.aggregation.scale: "),
+        ("play.judge_timeout=inf", "play.judge_timeout: "),
+        ("seed=-1", "seed: "),
+        ("steps=true", "steps: "),
+        ("staleness=true", "staleness: "),
+        ("play.num_turns=true", "play.num_turns: "),
+        ("sampling.engine.max_rows=true", "sampling.engine.max_rows: "),
     ],
 )
 def test_a_mistake_is_one_line_that_names_its_key(override: str, key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(RLConfig, RECIPES[0].parent / "laptop-rl.toml", [override])
     assert key in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [("epochs=inf", "epochs: "), ("seed=-1", "seed: "), ("evaluate_every=true", "evaluate_every: ")],
+)
+def test_sft_is_as_strict(override: str, key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(SFTConfig, RECIPES[0].parent / "laptop-sft.toml", [override])
+    assert key in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_truth_value_is_one() -> None:
+    path = RECIPES[0].parent / "laptop-rl.toml"
+    told = load_config(RLConfig, path, ["filter_groups=true", "judge.after_writing=false", "log.tensorboard=false"])
+    assert told.filter_groups is True and told.judge.after_writing is False and told.log.tensorboard is False
+    thinking = load_config(RLConfig, path, ["play.template.enable_thinking=false"]).play.template
+    assert thinking == {"enable_thinking": False}
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import pytest
 import torch
 import toy_world
 
+from kerneldojo.rollout import Manifest, RunFolder
 from kerneldojo.training import sft
 from kerneldojo.training.config import KeepConfig
 from kerneldojo.training.display import Display, curve
 from kerneldojo.training.journal import read_journal
-from kerneldojo.training.models import GPU, GPU_LARGE, LAPTOP, load_model, new_model, num_parameters
+from kerneldojo.training.models import GPU, GPU_LARGE, LAPTOP, ModelConfig, load_model, new_model, num_parameters
 from kerneldojo.training.parallel import Ranks
 from kerneldojo.training.settings import ConfigError
 from kerneldojo.training.tokens import encode, end_id, train_tokenizer
@@ -80,6 +82,47 @@ def test_data_that_is_not_there(tmp_path: Path, collected: Path, ranks: Ranks) -
     told = toy_world.sft_config(tmp_path / "other", collected, keep={"max_tokens": 3})
     with pytest.raises(ConfigError, match="data: 0 samples"):
         sft.train_sft(told, ranks, show=False)
+
+
+def test_a_refused_run_does_not_lock_its_folder(tmp_path: Path, collected: Path, ranks: Ranks) -> None:
+    wrong = toy_world.sft_config(tmp_path / "run", tmp_path / "nothing", epochs=0.1)
+    with pytest.raises(ConfigError, match="data: "):
+        sft.train_sft(wrong, ranks, show=False)
+    right = wrong.model_copy(update={"data": (collected,)})
+    assert sft.train_sft(right, ranks, show=False).steps == 1
+    with pytest.raises(ConfigError, match="--resume"):  # now there is work in it
+        sft.train_sft(right, ranks, show=False)
+    with pytest.raises(ConfigError, match="data: differs"):
+        sft.train_sft(wrong, ranks, resume=True, show=False)
+
+
+def test_a_run_does_not_go_on_with_other_data(tmp_path: Path, collected: Path, ranks: Ranks) -> None:
+    data = tmp_path / "collected"
+    shutil.copytree(collected, data)
+    told = toy_world.sft_config(tmp_path / "run", data, epochs=0.1)
+    sft.train_sft(told, ranks, show=False)
+    with RunFolder(data).open(Manifest(settings={})) as more:
+        episode = toy_world.played(repeats=1)[0]
+        more.add_episode(episode.model_copy(update={"id": "one-more"}))
+    before = (told.output / "metrics.jsonl").read_bytes()
+    longer = told.model_copy(update={"epochs": 1.0})
+    with pytest.raises(ConfigError, match=r"^data: its samples have changed"):
+        sft.train_sft(longer, ranks, resume=True, show=False)
+    assert (told.output / "metrics.jsonl").read_bytes() == before
+
+
+def test_skipped_steps_are_counted_over_a_break(tmp_path: Path, collected: Path, ranks: Ranks) -> None:
+    """Weights that are not finite are so again when the run goes on."""
+    poisoned = new_model(toy_world.TINY, toy_world.tokenizer())
+    with torch.no_grad():
+        next(poisoned.parameters()).fill_(torch.nan)
+    poisoned.save_pretrained(tmp_path / "model")
+    toy_world.tokenizer().save_pretrained(tmp_path / "model")
+    model = ModelConfig(path=str(tmp_path / "model"))
+    told = toy_world.sft_config(tmp_path / "run", collected, epochs=0.6, max_skipped=3, model=model)
+    assert sft.train_sft(told, ranks, show=False).steps == 2
+    outcome = sft.train_sft(told.model_copy(update={"epochs": 9.0}), ranks, resume=True, show=False)
+    assert outcome.reason == "loss or gradient was not finite 3 times in a row" and outcome.steps == 3
 
 
 def test_sizes_are_what_they_are_called() -> None:

@@ -24,10 +24,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from kerneldojo.schema import Frozen
+from kerneldojo.schema import Settings
 
 
-class AggregationConfig(Frozen):
+class AggregationConfig(Settings):
     """How token losses become one loss; the defaults are Dr. Kernel's."""
 
     mode: Literal["seq-mean-token-sum", "constant-length", "token-mean", "seq-mean-token-mean"] = "seq-mean-token-sum"

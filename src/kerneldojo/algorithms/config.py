@@ -13,10 +13,10 @@ from kerneldojo.algorithms.mrs import MRSConfig
 from kerneldojo.algorithms.prs import PRSConfig
 from kerneldojo.algorithms.returns import ReturnConfig
 from kerneldojo.algorithms.trloo import TRLOOConfig
-from kerneldojo.schema import Frozen
+from kerneldojo.schema import Settings
 
 
-class LearningConfig(Frozen):
+class LearningConfig(Settings):
     """Everything between a reward and a gradient; the defaults are Dr. Kernel's."""
 
     returns: ReturnConfig = ReturnConfig()

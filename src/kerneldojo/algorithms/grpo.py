@@ -14,13 +14,13 @@ from torch import Tensor
 from kerneldojo.algorithms.baselines import Alone, centred
 from kerneldojo.algorithms.groups import Groups
 from kerneldojo.algorithms.turns import Turns
-from kerneldojo.schema import Frozen
+from kerneldojo.schema import Settings
 
 EPSILON = 1e-6
 """Added to a standard deviation before dividing by it."""
 
 
-class GRPOConfig(Frozen):
+class GRPOConfig(Settings):
     """Settings of GRPO per turn."""
 
     type: Literal["grpo"] = "grpo"

@@ -17,10 +17,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from kerneldojo.schema import Frozen
+from kerneldojo.schema import Settings
 
 
-class HRDConfig(Frozen):
+class HRDConfig(Settings):
     """Settings of the decomposition."""
 
     alpha: float = Field(default=0.1, ge=0)

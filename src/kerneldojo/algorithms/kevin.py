@@ -16,10 +16,10 @@ from kerneldojo.algorithms.baselines import Alone, centred
 from kerneldojo.algorithms.groups import Groups
 from kerneldojo.algorithms.grpo import EPSILON
 from kerneldojo.algorithms.turns import Turns
-from kerneldojo.schema import Frozen
+from kerneldojo.schema import Settings
 
 
-class KevinConfig(Frozen):
+class KevinConfig(Settings):
     """Settings of Kevin's pooled advantages."""
 
     type: Literal["kevin"] = "kevin"

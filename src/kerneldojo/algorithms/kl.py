@@ -15,7 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from kerneldojo.schema import Frozen
+from kerneldojo.schema import Settings
 
 KLKind = Literal["k1", "k2", "k3"]
 
@@ -23,7 +23,7 @@ MAX_LOG_RATIO = 20.0
 """Log ratios are clamped to ±20 before exponentiation; e^20 is half a billion, and e^89 overflows float32."""
 
 
-class KLConfig(Frozen):
+class KLConfig(Settings):
     """A penalty for leaving the reference policy. Both papers on kernels with RL end up without one."""
 
     weight: float = Field(default=0.001, gt=0)

@@ -16,10 +16,10 @@ from pydantic import Field
 from torch import Tensor
 
 from kerneldojo.algorithms.kl import MAX_LOG_RATIO
-from kerneldojo.schema import Frozen
+from kerneldojo.schema import Settings
 
 
-class ClipConfig(Frozen):
+class ClipConfig(Settings):
     """Range of the probability ratio; the defaults are Dr. Kernel's and Kevin's."""
 
     low: float = Field(default=0.2, ge=0, le=1)

@@ -23,12 +23,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from kerneldojo.schema import Frozen
+from kerneldojo.schema import Settings
 
 Level = Literal["turn", "trajectory"]
 
 
-class MRSConfig(Frozen):
+class MRSConfig(Settings):
     """Settings of mismatch rejection; the defaults are the paper's."""
 
     low: float = Field(default=0.999, gt=0, lt=1)

@@ -13,10 +13,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from kerneldojo.schema import Frozen
+from kerneldojo.schema import Settings
 
 
-class PRSConfig(Frozen):
+class PRSConfig(Settings):
     """Settings of profiling-based rejection; the defaults are the paper's but for `applies_to`."""
 
     threshold: float = Field(default=0.3, ge=0, le=1)

@@ -13,10 +13,10 @@ from pydantic import Field
 from torch import Tensor
 
 from kerneldojo.algorithms.turns import Turns
-from kerneldojo.schema import Frozen
+from kerneldojo.schema import Settings
 
 
-class ReturnConfig(Frozen):
+class ReturnConfig(Settings):
     """How the rewards of later turns count."""
 
     kind: Literal["sum", "max"] = "sum"

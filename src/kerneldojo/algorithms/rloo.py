@@ -13,10 +13,10 @@ from torch import Tensor
 from kerneldojo.algorithms.baselines import Alone, leave_one_out
 from kerneldojo.algorithms.groups import Groups
 from kerneldojo.algorithms.turns import Turns
-from kerneldojo.schema import Frozen
+from kerneldojo.schema import Settings
 
 
-class RLOOConfig(Frozen):
+class RLOOConfig(Settings):
     """Settings of leave-one-out over whole trajectories."""
 
     type: Literal["rloo"] = "rloo"

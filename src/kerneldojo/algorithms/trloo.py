@@ -18,10 +18,10 @@ from torch import Tensor
 from kerneldojo.algorithms.baselines import Alone, leave_one_out
 from kerneldojo.algorithms.groups import Groups
 from kerneldojo.algorithms.turns import Turns
-from kerneldojo.schema import Frozen
+from kerneldojo.schema import Settings
 
 
-class TRLOOConfig(Frozen):
+class TRLOOConfig(Settings):
     """Settings of turn-level leave-one-out."""
 
     type: Literal["trloo"] = "trloo"

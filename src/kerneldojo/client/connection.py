@@ -19,7 +19,10 @@ def arguments(url: str, token: str | None, name: str | None) -> dict[str, Any]:
     Raises:
         ValueError: `url` is not one.
     """
-    parsed = httpx.URL(url)
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        parsed = httpx.URL()
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ValueError(f"{url!r} is not the address of a service (http://HOST:PORT)")
     headers = {"Content-Type": "application/json"}

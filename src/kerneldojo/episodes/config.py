@@ -13,16 +13,16 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from kerneldojo.rewards import DrKernelConfig, RewardConfig
-from kerneldojo.schema import Episode, Frozen, SourceLanguage
+from kerneldojo.schema import Episode, Settings, SourceLanguage
 
 
-class Everything(Frozen):
+class Everything(Settings):
     """All earlier turns, each answer whole. Over the budget, the earliest turns leave first."""
 
     type: Literal["everything"] = "everything"
 
 
-class Summaries(Frozen):
+class Summaries(Settings):
     """Kevin's (arXiv 2507.11948): of each earlier turn the kernel, a summary of the reasoning, and the feedback.
 
     Chains of thought are dropped, and the worked example stands in the first prompt alone. Over the budget, the
@@ -34,7 +34,7 @@ class Summaries(Frozen):
     """Longest summary of one turn's reasoning, in characters; it is cut at a word."""
 
 
-class Best(Frozen):
+class Best(Settings):
     """Dr. Kernel's test-time scaling (arXiv 2602.05885): the `window` best turns by reward, from an outside memory.
 
     The chosen turns stand in the order in which they were played. Of equal rewards the later turn is kept, so that a
@@ -69,7 +69,7 @@ def parse_context(text: str) -> ContextConfig:
     raise ValueError(f"context {text!r}: use everything, summaries[:CHARACTERS] or best[:TURNS], as in best:4")
 
 
-class PlayConfig(Frozen):
+class PlayConfig(Settings):
     """Everything that decides how an episode goes, but for the problem, the policy and the seeds."""
 
     language: SourceLanguage = "triton"

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from kerneldojo.schema import Frozen
+from kerneldojo.schema import Settings
 
 
-class SamplerConfig(Frozen):
+class SamplerConfig(Settings):
     """How the sampler spends memory and time; no setting changes what is sampled, but for rounding."""
 
     max_rows: int = Field(default=256, ge=1)

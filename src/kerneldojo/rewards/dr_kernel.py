@@ -14,10 +14,10 @@ from pydantic import Field
 
 from kerneldojo.rewards.outcome import Outcome, judged
 from kerneldojo.rewards.reward import Reward, masked
-from kerneldojo.schema import Evaluation, Frozen
+from kerneldojo.schema import Evaluation, Settings
 
 
-class DrKernelConfig(Frozen):
+class DrKernelConfig(Settings):
     """Settings of Dr. Kernel's reward; the defaults are the paper's."""
 
     type: Literal["dr_kernel"] = "dr_kernel"

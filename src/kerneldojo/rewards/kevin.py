@@ -13,10 +13,10 @@ from pydantic import Field
 
 from kerneldojo.rewards.outcome import Outcome, judged
 from kerneldojo.rewards.reward import Reward, masked
-from kerneldojo.schema import Evaluation, Frozen
+from kerneldojo.schema import Evaluation, Settings
 
 
-class KevinConfig(Frozen):
+class KevinConfig(Settings):
     """Settings of Kevin's score; the defaults are the paper's."""
 
     type: Literal["kevin"] = "kevin"

@@ -15,10 +15,10 @@ from kerneldojo.rewards.kevin import KevinConfig, kevin
 from kerneldojo.rewards.outcome import Outcome, judged
 from kerneldojo.rewards.reward import Reward
 from kerneldojo.rewards.tritonrl import TritonRLConfig, tritonrl
-from kerneldojo.schema import Evaluation, Frozen, Status
+from kerneldojo.schema import Evaluation, Settings, Status
 
 
-class NaiveConfig(Frozen):
+class NaiveConfig(Settings):
     """Settings of the unchecked reward."""
 
     type: Literal["naive_for_experiments_only"] = "naive_for_experiments_only"

@@ -16,10 +16,10 @@ from pydantic import Field
 
 from kerneldojo.rewards.outcome import Outcome, judged
 from kerneldojo.rewards.reward import Reward, masked
-from kerneldojo.schema import Evaluation, Frozen
+from kerneldojo.schema import Evaluation, Settings
 
 
-class TritonRLConfig(Frozen):
+class TritonRLConfig(Settings):
     """Settings of TritonRL's rewards; the defaults are the paper's."""
 
     type: Literal["tritonrl"] = "tritonrl"

@@ -4,7 +4,7 @@ Everything here is frozen, validated and cheap to import (neither torch nor trit
 that travel: from the judge to the service, into a training run's files, and back out of them years later.
 """
 
-from kerneldojo.schema.base import Frozen, content_hash
+from kerneldojo.schema.base import Frozen, Settings, content_hash
 from kerneldojo.schema.episode import Answer, Episode, Message, Turn, Usage
 from kerneldojo.schema.evaluation import (
     Evaluation,
@@ -33,6 +33,7 @@ __all__ = [
     "Problem",
     "ProtocolRecord",
     "Roofline",
+    "Settings",
     "SourceLanguage",
     "Status",
     "Timing",

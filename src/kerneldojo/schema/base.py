@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 
 class Frozen(BaseModel):
     """Base of every noun: immutable, unknown fields refused, attribute docstrings kept as field descriptions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, ser_json_inf_nan="null")
+
+
+class Settings(Frozen):
+    """Base of what people write down for a run: a number is finite, and `true` is none, though pydantic takes it for 1.
+
+    A rate that is infinite, or steps that are `true`, would be found out hours later, if at all.
+    """
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, values: Any) -> Any:
+        """Truth values as words, which a truth value may be given as, and a number may not."""
+        if not isinstance(values, dict):
+            return values
+        given = cast("dict[Any, Any]", values)
+        return {key: str(value).lower() if isinstance(value, bool) else value for key, value in given.items()}
 
 
 def content_hash(*parts: str) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from kerneldojo.files import sync
 
@@ -32,7 +33,7 @@ class Checkpoints:
 
     folder: Path
     keep: int = 2
-    """How many of the latest are kept; pinned ones beside them."""
+    """How many of the latest are kept; beside them the one that a link leads to."""
 
     def path(self, step: int) -> Path:
         """Where the checkpoint after `step` steps lies."""
@@ -49,8 +50,8 @@ class Checkpoints:
         steps = self.steps()
         return self.path(steps[-1]) if steps else None
 
-    def save(self, step: int, save_model: Callable[[Path], object], state: dict[str, Any], pinned: int = -1) -> Path:
-        """Write the checkpoint after `step` steps, then drop those that are not to be kept (never step `pinned`).
+    def save(self, step: int, save_model: Callable[[Path], object], state: dict[str, Any]) -> Path:
+        """Write the checkpoint after `step` steps.
 
         Raises:
             CheckpointError: the disk is full, or not ours to write on. Nothing else has changed.
@@ -68,19 +69,34 @@ class Checkpoints:
                 sync(path)
             partial.rename(final)
             sync(self.folder)
-        except (OSError, RuntimeError) as error:  # torch and safetensors report a full disk as RuntimeError
+        except Exception as error:
             shutil.rmtree(partial, ignore_errors=True)
+            if not _may_be_the_disk(error):
+                raise
             reason = getattr(error, "strerror", None) or " ".join(str(error).split())
             raise CheckpointError(f"cannot write the checkpoint of step {step} to {self.folder}: {reason}") from error
-        for old in self.steps()[: -self.keep]:
-            if old != pinned:
-                shutil.rmtree(self.path(old), ignore_errors=True)
         return final
+
+    def prune(self, *links: Path) -> None:
+        """Drop all but the latest, and never what one of `links` leads into.
+
+        Links are set before this, so that whoever is killed in between leaves none that leads nowhere.
+        """
+        held = {link.resolve().parent for link in links}
+        for old in map(self.path, self.steps()[: -self.keep]):
+            if old.resolve() not in held:
+                shutil.rmtree(old, ignore_errors=True)
 
     def sweep(self) -> None:
         """Remove what killed processes left half-written."""
         for path in self.folder.glob(".partial-*"):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _may_be_the_disk(error: Exception) -> bool:
+    """Whether this is how a library tells that it could not write: torch raises RuntimeError, safetensors an exception
+    of its own, and tokenizers plain `Exception`."""
+    return isinstance(error, OSError | RuntimeError | SafetensorError) or type(error) is Exception
 
 
 def load_state(path: Path) -> dict[str, Any]:

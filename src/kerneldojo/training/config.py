@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from kerneldojo.algorithms import LearningConfig
 from kerneldojo.episodes import PlayConfig
 from kerneldojo.policies.rows import SamplerConfig
-from kerneldojo.schema import Frozen, Status
+from kerneldojo.schema import Settings, Status
 from kerneldojo.training.journal import LogConfig
 from kerneldojo.training.models import ModelConfig
 from kerneldojo.training.optimizing import OptimizerConfig
 
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+"""What torch and numpy both take for a seed."""
 
-class PackingConfig(Frozen):
+
+HELD_OUT = ("graphs:validation", "graphs:test", "graphs:extrapolation")
+"""The frozen sets that nothing is trained on."""
+
+
+class PackingConfig(Settings):
     """How samples become batches; no setting changes what is learned, but for rounding."""
 
     row_tokens: int = Field(default=512, gt=0)
@@ -25,7 +32,7 @@ class PackingConfig(Frozen):
     """Tokens of one forward and backward pass."""
 
 
-class KeepConfig(Frozen):
+class KeepConfig(Settings):
     """Which turns of the collected episodes are learned from; the others still stand in later prompts."""
 
     statuses: tuple[Status | Literal["not_parsed"], ...] | None = (Status.PASSED,)
@@ -38,7 +45,7 @@ class KeepConfig(Frozen):
     """Leave out samples with more tokens than this, prompt and answer together; None for what the model can hold."""
 
 
-class SFTConfig(Frozen):
+class SFTConfig(Settings):
     """Supervised training: imitate collected answers."""
 
     output: Path
@@ -71,12 +78,12 @@ class SFTConfig(Frozen):
     """Stop after so many steps in a row whose loss or gradient was not finite."""
     log: LogConfig = LogConfig()
     """Where numbers go."""
-    seed: int = 0
+    seed: Seed = 0
     device: str = "auto"
     """`auto`, `cpu` or `cuda`: where the model is trained."""
 
 
-class SamplingConfig(Frozen):
+class SamplingConfig(Settings):
     """How answers are sampled in training. Neither top-p nor top-k: the ratio of probabilities would mean nothing."""
 
     temperature: float = Field(default=1.0, gt=0)
@@ -84,7 +91,7 @@ class SamplingConfig(Frozen):
     """How the sampler spends memory."""
 
 
-class JudgeConfig(Frozen):
+class JudgeConfig(Settings):
     """Who judges the answers."""
 
     service: str | None = None
@@ -102,7 +109,7 @@ class JudgeConfig(Frozen):
     is then missing to the largest problems."""
 
 
-class EvaluationConfig(Frozen):
+class EvaluationConfig(Settings):
     """The periodic look at problems that are not trained on."""
 
     problems: tuple[str, ...] = ()
@@ -119,7 +126,7 @@ class EvaluationConfig(Frozen):
     """Turns of these; None for as many as in training."""
 
 
-class RLConfig(Frozen):
+class RLConfig(Settings):
     """Reinforcement learning on the judge's rewards; the defaults are Dr. Kernel's where it says."""
 
     output: Path
@@ -170,10 +177,11 @@ class RLConfig(Frozen):
     keep_rollouts: bool = True
     """Write every step's episodes to `rollouts/`."""
     max_skipped: int = Field(default=5, gt=0)
-    """Stop after so many steps in a row whose loss or gradient was not finite."""
+    """Stop after so many steps in a row whose loss or gradient was not finite, or in which not one verdict came:
+    a broken model or a judge that stays away would use up all steps and teach nothing."""
     log: LogConfig = LogConfig()
     """Where numbers go."""
-    seed: int = 0
+    seed: Seed = 0
     device: str = "auto"
     """`auto`, `cpu` or `cuda`: where the model is trained (the judge's is `play.device`)."""
 
@@ -183,6 +191,8 @@ class RLConfig(Frozen):
             raise ValueError("learning.prs needs a profile and play.device 'cpu' has none: set learning.prs to 'none'")
         if self.model.path is None:
             raise ValueError("model.path is missing: RL starts from a model that can answer")
+        if held_out := [spec for spec in self.problems if spec.startswith(HELD_OUT)]:
+            raise ValueError(f"problems: {held_out[0]} is held out, for policies to be measured on")
         if self.updates_per_step > self.prompts_per_step:
             raise ValueError("updates_per_step is larger than prompts_per_step")
         if self.judge.after_writing and self.staleness:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from kerneldojo.files import write_whole
-from kerneldojo.schema import Frozen
+from kerneldojo.schema import Settings
 from kerneldojo.schema.finite import finite
 
 
-class LogConfig(Frozen):
+class LogConfig(Settings):
     """Where numbers go beside `metrics.jsonl`."""
 
     tensorboard: bool = True

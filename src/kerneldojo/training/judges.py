@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
+from kerneldojo.devices import DeviceError, parse
 from kerneldojo.pool import DeviceState, Executor
 from kerneldojo.schema import Evaluation, Job
 from kerneldojo.training.config import RLConfig
@@ -38,18 +39,25 @@ def open_executor(config: RLConfig, *, is_first: bool = True) -> Executor:
 
     Raises:
         ClientError: the service is not there.
-        ValueError: there is no such device here.
+        ConfigError: there is no such device, or no such address.
+        RuntimeError: the devices cannot be used.
     """
     if not is_first:
         return NoJudge()
+    _check_device(config)
     if config.judge.service is not None:
         from kerneldojo.client import Client, ClientExecutor
         from kerneldojo.client.steps import Retries
 
+        service = config.judge.service
+        try:
+            client = Client(service, retries=Retries(give_up_seconds=START_SECONDS))
+        except ValueError as error:
+            raise ConfigError(f"judge.service: {error}") from error
         # Later a service may go away and come back; one that is not there at the start is a mistake to be told at once.
-        with Client(config.judge.service, retries=Retries(give_up_seconds=START_SECONDS)) as client:
+        with client:
             client.overview()
-        return ClientExecutor(config.judge.service)
+        return ClientExecutor(service)
     from kerneldojo.pool import PoolConfig, open_pool
 
     settings = PoolConfig(cache_folder=config.judge.cache or _own_cache(config))
@@ -60,6 +68,17 @@ def _own_cache(config: RLConfig) -> Path | None:
     """A run's own memory of verdicts that no clock has part in: they differ in what the judge drew secretly and the
     feedback tells of it, so that a run which is played again from a checkpoint would see other prompts without."""
     return None if config.play.device.startswith(("auto", "cuda")) else config.output / "verdicts"
+
+
+def _check_device(config: RLConfig) -> None:
+    """Refuse a device that nobody has: GPUs of a service elsewhere are its own affair."""
+    name = config.play.device
+    if config.judge.service is not None and name.partition(":")[0] in ("auto", "cuda"):
+        return
+    try:
+        parse(name)
+    except DeviceError as error:
+        raise ConfigError(f"play.device: {error}") from error
 
 
 def judges_after_writing(config: RLConfig, ranks: Ranks, executor: Executor) -> bool:

@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from kerneldojo.schema import Frozen
+from kerneldojo.schema import Settings
+
+Decay = Annotated[float, Field(ge=0, lt=1)]
+"""The share of a moving average that stays at each step."""
 
 
-class OptimizerConfig(Frozen):
+class OptimizerConfig(Settings):
     """How weights are changed; the defaults suit a small model from nothing."""
 
     matrices: Literal["muon", "adamw"] = "adamw"
@@ -29,9 +32,9 @@ class OptimizerConfig(Frozen):
     """Peak learning rate of AdamW."""
     matrix_learning_rate: float | None = Field(default=None, gt=0)
     """Peak learning rate of the matrices; None for the same."""
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[Decay, Decay] = (0.9, 0.95)
     """Decay of AdamW's two averages."""
-    momentum: float = Field(default=0.95, ge=0, lt=1)
+    momentum: Decay = 0.95
     """Decay of Muon's."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Decoupled, on matrices only."""

@@ -12,6 +12,7 @@ changed yet.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -249,6 +250,8 @@ class Player:
         return answers
 
     def _answer(self, row: Row, sampled: Sampled) -> Answer:
+        if not all(map(math.isfinite, sampled.log_probs)):  # drawn from no distribution: nothing may be learned from it
+            return Answer(text="", finish="failed", error="the model's log-probabilities are not finite")
         spoken = sampled.ids[:-1] if sampled.finish == "stop" else sampled.ids
         decode: Any = self.tokenizer.decode
         return Answer(

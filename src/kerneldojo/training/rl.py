@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneldojo.episodes import seed_of
+from kerneldojo.episodes import PromptTooLong, first_episode, prompt, seed_of
 from kerneldojo.files import write_whole
 from kerneldojo.pool import Executor
 from kerneldojo.schema import Episode, Problem
@@ -53,6 +53,7 @@ def train_rl(config: RLConfig, executor: Executor, ranks: Ranks, *, resume: bool
     learner = open_learner(
         config.model, config.optimizer, ranks, seed=config.seed, checkpoint=latest, sampler=config.sampling.engine
     )
+    _check_template(config, problems[0], learner)
     run = _Training(config, learner, executor, problems, held_out, checkpoints)
     return run.run(latest, show=show and ranks.is_first)
 
@@ -73,6 +74,16 @@ def _held_out(config: RLConfig) -> list[Problem]:
     return _problems(config, config.evaluation.problems, "evaluation.problems")[: config.evaluation.num_problems]
 
 
+def _check_template(config: RLConfig, problem: Problem, learner: Learner) -> None:
+    """Write a prompt before anything else: a chat template is a program, and `play.template` are its arguments."""
+    try:
+        prompt(first_episode(problem, config.play), learner.tokenizer)
+    except PromptTooLong:  # is not the template's fault, and ends an episode rather than a run
+        return
+    except ValueError as error:
+        raise ConfigError(f"{'play.template' if config.play.template else 'model.path'}: {error}") from error
+
+
 class _Training:
     """The state of a run between two steps."""
 
@@ -88,6 +99,8 @@ class _Training:
         self.config, self.learner, self.ranks = config, learner, learner.ranks
         self.problems, self.held_out, self.checkpoints = problems, held_out, checkpoints
         self.step, self.best, self.looked = 0, (-1.0, -1), -1
+        self.num_lost, self.fault = 0, ""
+        """Steps in a row in which not one verdict came, and why (`fault_of`)."""
         self.begun: Played | None = None
         """The step after this one, if it was begun already: as it was when the weights last changed."""
         self.stop = StopSwitch()
@@ -142,6 +155,8 @@ class _Training:
             is_best = self._evaluate(journal, display)
             if self.updates.num_skipped >= config.max_skipped:
                 return f"loss or gradient was not finite {self.updates.num_skipped} times in a row"
+            if self.num_lost >= config.max_skipped:
+                return f"not one verdict came in {self.num_lost} steps in a row: {self.fault}"
             if (self.step % config.checkpoint_every == 0 or is_best) and self.step < config.steps:
                 self._save("", display)
         return "finished"
@@ -160,6 +175,8 @@ class _Training:
         ready = time.perf_counter()
         learned, seconds = self.updates.learn(data, self.step, played.scores)
         self.step += 1
+        self.fault = fault_of(played.episodes)
+        self.num_lost = self.num_lost + 1 if self.fault else 0
         self.begun = following
         self.player.verdicts.forget_measured()
         playing = {name: value - spent[name] for name, value in self.player.seconds.items()}
@@ -273,6 +290,7 @@ class _Training:
         """Take up what `_save` noted."""
         counters = state["counters"]
         self.step, self.updates.num_skipped = counters["step"], counters["skipped"]
+        self.num_lost = counters.get("lost", 0)  # older checkpoints have none
         self.best = (counters["best_score"], counters["best_step"])
         if "begun" in state:
             self.begun = Played.unpacked(state["begun"], self.config.play, self.config.sampling.temperature)
@@ -283,20 +301,36 @@ class _Training:
         counters = {
             "step": self.step,
             "skipped": self.updates.num_skipped,
+            "lost": self.num_lost,
             "best_score": self.best[0],
             "best_step": self.best[1],
         }
+        model, best = self.config.output / "model", self.config.output / "best"
         save, state = self.learner.gather_weights(), {**self.learner.state(), "counters": counters}
         if self.begun is not None:
             state["begun"] = self.begun.packed()
         if not self.ranks.is_first:
             return reason
         try:
-            path = self.checkpoints.save(self.step, save, state, pinned=self.best[1])
-            point(self.config.output / "model", path / "model")
+            point(model, self.checkpoints.save(self.step, save, state) / "model")
             if self.best[1] in self.checkpoints.steps():
-                point(self.config.output / "best", self.checkpoints.path(self.best[1]) / "model")
+                point(best, self.checkpoints.path(self.best[1]) / "model")
+            self.checkpoints.prune(model, best)
         except CheckpointError as error:
             display.say(str(error))
             return str(error) if reason else ""
         return reason
+
+
+def fault_of(episodes: Sequence[Episode]) -> str:
+    """Why not one answer got the verdict that it should have had; empty where one did, or none was to have one.
+
+    An answer without code is scored by its form alone, which says nothing of the judge.
+    """
+    turns = [turn for episode in episodes for turn in episode.turns]
+    due = [turn for turn in turns if turn.evaluation is not None or turn.answer.finish == "failed"]
+    if not due or any(turn.reward is not None for turn in due):
+        return ""
+    evaluation = due[-1].evaluation
+    told = due[-1].answer.error if evaluation is None else evaluation.message
+    return " ".join(told.split()) or "its verdict gives no reason"

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from kerneldojo.files import write_whole
 from kerneldojo.schema import Frozen
-from kerneldojo.training.checkpoints import Checkpoints
+from kerneldojo.training.checkpoints import CheckpointError, Checkpoints
+from kerneldojo.training.journal import read_journal
 from kerneldojo.training.parallel import Ranks
 from kerneldojo.training.settings import ConfigError
 
@@ -52,7 +53,7 @@ def open_run(config: Frozen, output: Path, ranks: Ranks, *, resume: bool, keep: 
     latest: Path | None = None
     if ranks.is_first:
         try:
-            _open_folder(config, output, resume=resume)
+            _open_folder(config, output, is_begun=_is_begun(output, checkpoints), resume=resume)
             checkpoints.sweep()
             latest = checkpoints.latest() if resume else None
         except ConfigError as error:
@@ -63,10 +64,17 @@ def open_run(config: Frozen, output: Path, ranks: Ranks, *, resume: bool, keep: 
     return checkpoints, latest
 
 
-def _open_folder(config: Frozen, output: Path, *, resume: bool) -> None:
+def _is_begun(output: Path, checkpoints: Checkpoints) -> bool:
+    """Whether there is work in the folder. A run that was refused, or killed before its first step, leaves none: its
+    configuration binds nobody, or a typo would lock the folder for the run that mends it."""
+    journal = output / "metrics.jsonl"
+    return bool(checkpoints.steps()) or (journal.exists() and bool(read_journal(journal)))
+
+
+def _open_folder(config: Frozen, output: Path, *, is_begun: bool, resume: bool) -> None:
     told = config.model_dump(mode="json")
     path = output / "config.json"
-    if path.exists():
+    if is_begun and path.exists():
         before = json.loads(path.read_text("utf-8"))
         if not resume:
             raise ConfigError(
@@ -83,8 +91,15 @@ def _open_folder(config: Frozen, output: Path, *, resume: bool) -> None:
 
 
 def point(link: Path, target: Path) -> None:
-    """Make `link` point to `target`, from one moment to the next."""
+    """Make `link` point to `target`, from one moment to the next.
+
+    Raises:
+        CheckpointError: the disk is full, or not ours to write on. The link is what it was.
+    """
     partial = link.with_name(f".{link.name}.partial-{os.getpid()}")
-    partial.unlink(missing_ok=True)
-    partial.symlink_to(os.path.relpath(target, link.parent))
-    partial.rename(link)
+    try:
+        partial.unlink(missing_ok=True)
+        partial.symlink_to(os.path.relpath(target, link.parent))
+        partial.rename(link)
+    except OSError as error:
+        raise CheckpointError(f"cannot let {link} point to {target}: {error.strerror}") from error

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from kerneldojo.episodes import answer_ids, config_of, messages_at, render
-from kerneldojo.schema import Episode, Status, Turn
+from kerneldojo.schema import Episode, Status, Turn, content_hash
 from kerneldojo.training.checkpoints import CheckpointError, Checkpoints
 from kerneldojo.training.config import KeepConfig, SFTConfig
 from kerneldojo.training.display import Display
@@ -64,6 +64,7 @@ class _Training:
         self.validation = [samples[i] for i in order[: config.num_validation]]
         self.samples = [samples[i] for i in order[config.num_validation :]]
         self.step, self.seconds, self.num_tokens, self.num_skipped = 0, 0.0, 0, 0
+        self.fingerprint = fingerprint(samples)
         self._epoch_at_hand = (0, self._epoch(0))
         self.steps_an_epoch = len(self._epoch_at_hand[1])
         self.num_steps = max(1, math.ceil(config.epochs * self.steps_an_epoch))
@@ -71,8 +72,7 @@ class _Training:
     def run(self, latest: Path | None, *, show: bool) -> Outcome:
         config, ranks = self.config, self.learner.ranks
         if latest is not None:
-            counters = self.learner.restore(latest)["counters"]
-            self.step, self.seconds, self.num_tokens = counters["step"], counters["seconds"], counters["tokens"]
+            self._restore(self.learner.restore(latest))
         journal = None
         if ranks.is_first:
             told = config.model_dump(mode="json")
@@ -154,15 +154,34 @@ class _Training:
         num_tokens = sum(len(sample.answer) for sample in self.validation)
         return -float(self.learner.score(batches, num_tokens, 1.0).log_probs.sum()) / num_tokens
 
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Take up what `_save` noted.
+
+        Raises:
+            ConfigError: the samples are others than they were, so that the order of what is left means nothing.
+        """
+        if state.get("data", self.fingerprint) != self.fingerprint:  # older checkpoints have none
+            raise ConfigError("data: its samples have changed since this run began, which can only go on as it was")
+        counters = state["counters"]
+        self.step, self.seconds = counters["step"], counters["seconds"]
+        self.num_tokens, self.num_skipped = counters["tokens"], counters.get("skipped", 0)
+
     def _save(self, reason: str, display: Display) -> str:
         """Write a checkpoint; a full disk ends the run only if this was the last chance to keep its work."""
-        counters = {"step": self.step, "seconds": self.seconds, "tokens": self.num_tokens}
-        save, state = self.learner.gather_weights(), {**self.learner.state(), "counters": counters}
+        model = self.config.output / "model"
+        counters = {
+            "step": self.step,
+            "seconds": self.seconds,
+            "tokens": self.num_tokens,
+            "skipped": self.num_skipped,
+        }
+        save = self.learner.gather_weights()
+        state = {**self.learner.state(), "counters": counters, "data": self.fingerprint}
         if not self.learner.ranks.is_first:
             return reason
         try:
-            path = self.checkpoints.save(self.step, save, state)
-            point(self.config.output / "model", path / "model")
+            point(model, self.checkpoints.save(self.step, save, state) / "model")
+            self.checkpoints.prune(model)
         except CheckpointError as error:
             display.say(str(error))
             return str(error) if reason else ""
@@ -209,6 +228,11 @@ def samples_of(
             sample = Sample(tuple(render(plain, turn.index, coder)), tuple(answer_ids(turn.answer, play, coder)))
             if max_tokens is None or len(sample) <= max_tokens:
                 yield sample
+
+
+def fingerprint(samples: Iterable[Sample]) -> str:
+    """What tells whether these are the same samples in the same order."""
+    return content_hash(*(repr((sample.prompt, sample.answer)) for sample in samples))
 
 
 def without_ids(episode: Episode) -> Episode:
