@@ -1,17 +1,25 @@
 """Models: our own small ones, made from nothing, and anybody else's, opened.
 
+A checkpoint is a whole model or an adapter: low-rank matrices and the name of the model that they were trained on. What
+is trained from an adapter on are these same matrices (a second pair on top would be another model, and one in their
+place would throw away what they know), so that SFT and RL with LoRA follow one another as they do with all weights.
+
 A small model is an ordinary Hugging Face checkpoint of a common shape, so that whatever samples from or trains a large
 one does so with this one too. Its weights are random until `dojo train sft` has seen to them.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from pydantic import Field, model_validator
 
 from kerneldojo.schema import Frozen
+from kerneldojo.training.settings import ConfigError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -68,7 +76,7 @@ class ModelConfig(Frozen):
     new: NewModelConfig | Literal["laptop", "gpu", "gpu-large"] = "laptop"
     """Shape of a model from nothing, by itself or by the name of one of our sizes."""
     lora: LoRAConfig | None = None
-    """Adapters instead of all weights; None for all weights."""
+    """Adapters instead of all weights; None for all weights, or if `path` is an adapter, which then is trained on."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of the layers; the weights that the optimiser sees are float32. `auto`: bfloat16 on CUDA."""
     gradient_checkpointing: bool = False
@@ -118,6 +126,8 @@ def load_model(path: str) -> PreTrainedModel:
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # a run has a display of its own
+    if Path(path).is_dir():
+        path = str(Path(path).absolute())  # adapters note it as the model that they belong to
     return cast("PreTrainedModel", AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32))
 
 
@@ -134,6 +144,90 @@ def with_lora(model: PreTrainedModel, config: LoRAConfig) -> Any:
         target_modules=targets,
     )
     return get_peft_model(model, settings)
+
+
+def open_model(
+    config: ModelConfig, tokenizer: PreTrainedTokenizerBase, seed: int, saved: str | None = None
+) -> tuple[PreTrainedModel, Any]:
+    """What `config` names, and peft's wrapper around it where adapters are trained (else None).
+
+    `saved`: the model of a checkpoint of a run with this configuration, to go on from.
+
+    Raises:
+        ConfigError: an adapter that cannot be trained on, or not as `config.lora` says.
+    """
+    start = saved or config.path
+    if start is None or not is_adapter(start):
+        model = new_model(config.shape, tokenizer, seed) if start is None else load_model(start)
+        adapter = None if config.lora is None else with_lora(model, config.lora)
+    else:
+        base = config.path
+        if base is not None and is_adapter(base):
+            base = _base_of(base)
+        model = new_model(config.shape, tokenizer, seed) if base is None else load_model(base)
+        adapter = _load_adapter(model, start, config.lora)
+    return (model if adapter is None else cast("PreTrainedModel", adapter.get_base_model())), adapter
+
+
+def is_adapter(path: str) -> bool:
+    """Whether a checkpoint is an adapter rather than a whole model."""
+    return _adapter_config(path) is not None
+
+
+def _adapter_config(path: str) -> dict[str, Any] | None:
+    from transformers.utils.peft_utils import find_adapter_config_file
+
+    found = find_adapter_config_file(path)
+    return None if found is None else json.loads(Path(found).read_text("utf-8"))
+
+
+def _base_of(path: str) -> str:
+    """The model that the adapter in `path` was trained on."""
+    base = (_adapter_config(path) or {}).get("base_model_name_or_path")
+    if not base:
+        raise ConfigError(f"model.path: the adapter in {path} does not say which model it belongs to")
+    if is_adapter(base):
+        raise ConfigError(f"model.path: the adapter in {path} belongs to another adapter, {base}")
+    return base
+
+
+def _load_adapter(model: PreTrainedModel, path: str, told: LoRAConfig | None) -> Any:
+    """`model` with the adapter in `path` inside, to be trained on."""
+    from peft import LoraConfig, PeftConfig, PeftModel
+
+    settings = PeftConfig.from_pretrained(path)
+    if not isinstance(settings, LoraConfig):
+        raise ConfigError(f"model.path: the adapter in {path} is no LoRA")
+    wanted: set[str] = set()
+    if told is not None:
+        for name, given, found in (("rank", told.rank, settings.r), ("alpha", told.alpha, settings.lora_alpha)):
+            if given != found:
+                raise ConfigError(f"model.lora: {name} is {given}, but {found} in the adapter {path}")
+        settings.lora_dropout = told.dropout  # a matter of training, not of what was learned
+        wanted = _targeted(model, told.targets)
+    adapter = PeftModel.from_pretrained(model, path, is_trainable=True, config=settings)
+    if told is not None and wanted != _adapted(model):
+        raise ConfigError(f"model.lora: targets are other layers than those of the adapter {path}")
+    return adapter
+
+
+def _targeted(model: PreTrainedModel, targets: str | tuple[str, ...]) -> set[str]:
+    """Names of the layers that `targets` means, by peft's rules: ends of names, or an expression for all of one."""
+    if targets == "all-linear":
+        output = model.get_output_embeddings()
+        modules = model.named_modules()
+        return {name for name, one in modules if isinstance(one, torch.nn.Linear) and one is not output}
+    names = [name for name, _ in model.named_modules()]
+    if isinstance(targets, str):
+        return {name for name in names if re.fullmatch(targets, name)}
+    return {name for name in names if any(name == end or name.endswith(f".{end}") for end in targets)}
+
+
+def _adapted(model: PreTrainedModel) -> set[str]:
+    """Names of the layers that have an adapter inside."""
+    from peft.tuners.lora import LoraLayer
+
+    return {name for name, module in model.named_modules() if isinstance(module, LoraLayer)}
 
 
 def num_parameters(model: torch.nn.Module) -> int:

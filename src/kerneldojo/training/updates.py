@@ -24,6 +24,7 @@ from kerneldojo.algorithms.staleness import stale_weights
 from kerneldojo.episodes import seed_of
 from kerneldojo.training.config import RLConfig
 from kerneldojo.training.learner import Learner, open_learner
+from kerneldojo.training.models import is_adapter
 from kerneldojo.training.packing import Batch, Sample, make_batches, sample_of_token, token_offsets
 from kerneldojo.training.playing import Played
 from kerneldojo.training.settings import ConfigError
@@ -64,8 +65,14 @@ class Updates:
         self._reference = self._open_reference()
 
     def _open_reference(self) -> Learner | None:
-        """The policy that the KL penalty refers to; None where there is no penalty, or it is under the adapters."""
-        if self.config.learning.kl is None or self.learner.adapter is not None:
+        """The policy that the KL penalty refers to, which is the one that the run began with.
+
+        None where there is no penalty, or where that policy is under the adapters. It is not if the run began with
+        adapters that had learned already: under those lies the model of before.
+        """
+        if self.config.learning.kl is None:
+            return None
+        if self.learner.adapter is not None and not is_adapter(self.config.model.path or ""):
             return None
         return open_learner(self.config.model, self.config.optimizer, self.ranks)
 
