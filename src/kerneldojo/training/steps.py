@@ -51,11 +51,14 @@ class StepData:
         """T."""
         return len(self.rollout_log_probs)
 
-    def columns(self, log_probs: Tensor, draws: Tensor, plan_marks: tuple[int, int] | None, hrd: bool) -> Samples:
-        """The columns for `algorithms.prepare`. `log_probs`: (T,), the trainer's, before the update."""
+    def columns(self, log_probs: Tensor, draws: Tensor, plan_marks: tuple[int, int] | None) -> Samples:
+        """The columns for `algorithms.prepare`.
+
+        `log_probs`: (T,), the trainer's, before the update. `plan_marks`: with HRD, the tokens around a plan.
+        """
         owner = sample_of_token(self.samples)
         is_plan = None
-        if hrd and plan_marks is not None:
+        if plan_marks is not None:
             ids = torch.tensor([token for sample in self.samples for token in sample.answer], dtype=torch.int64)
             is_plan = plan_tokens(ids, owner, *plan_marks)
         return Samples(
@@ -68,7 +71,7 @@ class StepData:
             coverage=self.coverage,
             draws=draws,
             is_plan=is_plan,
-            plan_rewards=self.plan_rewards if hrd else None,
+            plan_rewards=None if plan_marks is None else self.plan_rewards,
         )
 
 

@@ -29,7 +29,7 @@ from kerneldojo.training.packing import Batch, Sample, make_batches, sample_of_t
 from kerneldojo.training.playing import Played
 from kerneldojo.training.settings import ConfigError
 from kerneldojo.training.steps import StepData, taught_samples, without_dull_groups
-from kerneldojo.training.tokens import plan_ids
+from kerneldojo.training.tokens import mark_id
 
 Scores = Mapping[tuple[int, int], Tensor]
 """Log-probabilities of answers' tokens, by the episode's place and the turn."""
@@ -54,15 +54,27 @@ class Updates:
         """Prepare to learn.
 
         Raises:
-            ConfigError: `learning.hrd` with a tokenizer that cannot tell plan from code.
+            ConfigError: `learning.hrd` with marks of plans that are no tokens.
         """
         self.config, self.learner, self.ranks = config, learner, learner.ranks
         self.num_skipped = 0
         """Steps in a row whose loss or gradient was not finite."""
-        self._plan_marks = plan_ids(learner.tokenizer)
-        if config.learning.hrd is not None and self._plan_marks is None:
-            raise ConfigError("learning.hrd: this tokenizer has no single tokens <plan> and </plan>")
+        self._plan_marks = self._find_plan_marks()
         self._reference = self._open_reference()
+
+    def _find_plan_marks(self) -> tuple[int, int] | None:
+        """The tokens that tell plan from code; None where nobody asks."""
+        if self.config.learning.hrd is None:
+            return None
+        return self._mark("plan_open", self.config.play.plan_open), self._mark(
+            "plan_close", self.config.play.plan_close
+        )
+
+    def _mark(self, key: str, mark: str) -> int:
+        found = mark_id(self.learner.tokenizer, mark)
+        if found is None:
+            raise ConfigError(f"play.{key}: {mark!r} is no single token of this tokenizer, as learning.hrd needs it")
+        return found
 
     def _open_reference(self) -> Learner | None:
         """The policy that the KL penalty refers to, which is the one that the run began with.
@@ -124,7 +136,7 @@ class Updates:
         config = self.config
         generator = torch.Generator().manual_seed(seed_of("prs", config.seed, str(step)))
         draws = torch.rand(len(data.samples), generator=generator, dtype=torch.float64)
-        samples = data.columns(sampled.log_probs, draws, self._plan_marks, config.learning.hrd is not None)
+        samples = data.columns(sampled.log_probs, draws, self._plan_marks)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", MismatchWarning)
             prepared = prepare(samples, config.learning)
