@@ -1,17 +1,19 @@
-"""What `model` names is what is trained: adapters that have learned go on learning."""
+"""What `model` names is what is trained, adapters that have learned included; what cannot be is told in one line."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 import toy_world
+from pydantic import ValidationError
 from toy_world import TextJudge
 
 from kerneldojo.training.learner import open_learner
-from kerneldojo.training.models import LoRAConfig, ModelConfig, load_model
+from kerneldojo.training.models import LoRAConfig, ModelConfig, check_path, load_model
 from kerneldojo.training.optimizing import OptimizerConfig
 from kerneldojo.training.parallel import Ranks
 from kerneldojo.training.rl import train_rl
@@ -83,3 +85,65 @@ def test_rl_goes_on_from_sft_with_adapters(lora: dict | None, adapted: Path, ran
     assert not torch.allclose(
         logits(load_model(str(told.output / "model"))), logits(load_model(str(adapted))), atol=1e-4
     )
+
+
+def test_a_model_that_cannot_be_loaded_is_told_in_one_line(
+    imitator: Path, ranks: Ranks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+
+    def broken(name: str, **files: bytes | None) -> str:
+        folder = shutil.copytree(imitator, tmp_path / name)
+        for stem, content in files.items():
+            path = next(folder.glob(f"{stem}.*"))
+            path.unlink() if content is None else path.write_bytes(content)
+        return str(folder)
+
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    weights = (imitator / "model.safetensors").read_bytes()
+    mistakes = {
+        "": "is empty",
+        "empty": "empty has no config.json and no adapter_config.json",
+        "file": "file is not a folder",
+        "runs/misspelt/model": "there is no folder runs/misspelt/model",
+        "empty/misspelt": "there is no folder empty/misspelt",
+        "misspelt": "there is no folder misspelt",
+        "./misspelt": r"there is no folder \./misspelt",
+        "~/misspelt": "there is no folder ~/misspelt",
+        broken("shapeless", config=b"{}"): "cannot load the model of .*shapeless: ",
+        broken("unreadable", config=b"{"): "cannot load the .* of .*unreadable: ",
+        broken("silent", tokenizer=None, tokenizer_config=None): "cannot load the tokenizer of .*silent: ",
+        broken("cut", model=weights[: len(weights) // 2]): "cannot load the model of .*cut: ",
+    }
+    for path, words in mistakes.items():
+        with pytest.raises(ConfigError, match=f"^model\\.path: {words}") as caught:
+            opened(ranks, path=path)
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
+
+
+def test_layers_that_are_not_there_are_told_in_one_line(imitator: Path, ranks: Ranks) -> None:
+    with pytest.raises(ConfigError, match=r"^model\.lora\.targets: .*nope") as caught:
+        opened(ranks, path=str(imitator), lora={"targets": ["nope"]})
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ValidationError, match="not a regular expression"):
+        LoRAConfig(targets="([")
+
+
+def test_names_of_the_hub_are_left_to_it() -> None:
+    for name in ("Qwen/Qwen2.5-0.5B", "deepseek-ai/DeepSeek_V3.1"):
+        check_path(name)
+
+
+def test_an_adapter_whose_model_is_gone_says_so(adapted: Path, ranks: Ranks, tmp_path: Path) -> None:
+    folder = shutil.copytree(adapted, tmp_path / "orphan")
+    told = json.loads((folder / "adapter_config.json").read_text())
+    for base, words in (
+        (str(tmp_path / "gone"), "belongs to .*gone"),
+        (None, "does not say"),
+        (str(folder), "belongs to another"),
+    ):
+        (folder / "adapter_config.json").write_text(json.dumps({**told, "base_model_name_or_path": base}))
+        with pytest.raises(ConfigError, match=rf"^model\.path: the adapter in .*orphan {words}"):
+            opened(ranks, path=str(folder))

@@ -20,7 +20,7 @@ from torch import Tensor
 from kerneldojo.algorithms.log_probs import TokenLogProbs
 from kerneldojo.policies.sampler import Sampler, SamplerConfig, end_ids_of
 from kerneldojo.training.checkpoints import load_state, random_state, restore_random_state
-from kerneldojo.training.models import ModelConfig, open_model
+from kerneldojo.training.models import ModelConfig, check_path, loading, open_model
 from kerneldojo.training.optimizing import OptimizerConfig, Optimizers
 from kerneldojo.training.packing import Batch
 from kerneldojo.training.parallel import (
@@ -183,12 +183,15 @@ def open_learner(
 
     Raises:
         ValueError: a model from nothing without a tokenizer.
-        ConfigError: an adapter that cannot be trained on, or not as `config.lora` says.
+        ConfigError: in one line, the model cannot be loaded, or not be trained as `config.lora` says.
     """
     saved = None if checkpoint is None else str(checkpoint / "model")
     source = saved or config.path
+    if config.path is not None:
+        check_path(config.path)
     if source is not None:
-        tokenizer = load_tokenizer(source)
+        with loading("tokenizer", source, "model.path" if saved is None else "--resume"):
+            tokenizer = load_tokenizer(source)
     if tokenizer is None:
         raise ValueError("a model from nothing needs a tokenizer")
     model, adapter = open_model(config, tokenizer, seed, saved)

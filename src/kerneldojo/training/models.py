@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from kerneldojo.schema import Frozen
 from kerneldojo.training.settings import ConfigError
@@ -66,6 +68,16 @@ class LoRAConfig(Frozen):
     dropout: float = Field(default=0.0, ge=0, lt=1)
     targets: str | tuple[str, ...] = "all-linear"
     """Names of the layers that are adapted; the output layer never is."""
+
+    @field_validator("targets")
+    @classmethod
+    def _targets_can_be_read(cls, targets: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if isinstance(targets, str):
+            try:
+                re.compile(targets)
+            except re.error as error:
+                raise ValueError(f"not a regular expression: {error}") from error
+        return targets
 
 
 class ModelConfig(Frozen):
@@ -120,6 +132,51 @@ def new_model(shape: NewModelConfig, tokenizer: PreTrainedTokenizerBase, seed: i
     return cast("PreTrainedModel", model.float())
 
 
+HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+"""`owner/name`, which the hub may know."""
+
+
+def check_path(path: str) -> None:
+    """Refuse what can be no checkpoint, without asking the hub for it.
+
+    Raises:
+        ConfigError: there is no such folder, or no model in it.
+    """
+    wrong = _what_is_wrong(path)
+    if wrong:
+        raise ConfigError(f"model.path: {wrong}")
+
+
+def _what_is_wrong(path: str) -> str:
+    folder = Path(path)
+    if not path:
+        return "is empty"
+    if folder.is_dir():
+        names = ("config.json", "adapter_config.json")
+        return "" if any((folder / name).is_file() for name in names) else f"{path} has no {' and no '.join(names)}"
+    if folder.exists():
+        return f"{path} is not a folder"
+    # A name of the hub, unless it begins with a folder that is here: then it is a misspelt path.
+    is_name = HUB_NAME.fullmatch(path) and not Path(folder.parts[0]).exists()
+    return "" if is_name else f"there is no folder {path} (and a name of the hub is owner/name)"
+
+
+@contextmanager
+def loading(what: str, path: str, key: str = "model.path") -> Generator[None]:
+    """Tell in one line why `what` of `path` cannot be loaded: every library involved has exceptions of its own.
+
+    Raises:
+        ConfigError: with that line.
+    """
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(f"{key}: cannot load the {what} of {path}: {reason[:200]}") from error
+
+
 def load_model(path: str) -> PreTrainedModel:
     """A checkpoint as float32 master weights on the CPU."""
     from transformers import AutoModelForCausalLM
@@ -132,7 +189,11 @@ def load_model(path: str) -> PreTrainedModel:
 
 
 def with_lora(model: PreTrainedModel, config: LoRAConfig) -> Any:
-    """`model` with adapters inside (peft's wrapper); only these ask for gradients."""
+    """`model` with adapters inside (peft's wrapper); only these ask for gradients.
+
+    Raises:
+        ConfigError: it has no such layers.
+    """
     from peft import LoraConfig, get_peft_model
 
     targets = config.targets if isinstance(config.targets, str) else list(config.targets)
@@ -143,7 +204,10 @@ def with_lora(model: PreTrainedModel, config: LoRAConfig) -> Any:
         lora_dropout=config.dropout,
         target_modules=targets,
     )
-    return get_peft_model(model, settings)
+    try:
+        return get_peft_model(model, settings)
+    except ValueError as error:
+        raise ConfigError(f"model.lora.targets: {' '.join(str(error).split())[:200]}") from error
 
 
 def open_model(
@@ -154,19 +218,30 @@ def open_model(
     `saved`: the model of a checkpoint of a run with this configuration, to go on from.
 
     Raises:
-        ConfigError: an adapter that cannot be trained on, or not as `config.lora` says.
+        ConfigError: it cannot be loaded, or not be trained as `config.lora` says.
     """
-    start = saved or config.path
-    if start is None or not is_adapter(start):
-        model = new_model(config.shape, tokenizer, seed) if start is None else load_model(start)
-        adapter = None if config.lora is None else with_lora(model, config.lora)
+    start, key = saved or config.path, "model.path" if saved is None else "--resume"
+    if start is None:
+        model, adapter = new_model(config.shape, tokenizer, seed), None
     else:
-        base = config.path
-        if base is not None and is_adapter(base):
-            base = _base_of(base)
-        model = new_model(config.shape, tokenizer, seed) if base is None else load_model(base)
-        adapter = _load_adapter(model, start, config.lora)
+        with loading("model", start, key):
+            model, adapter = _load(config, tokenizer, seed, start)
+    if adapter is None and config.lora is not None:
+        adapter = with_lora(model, config.lora)
     return (model if adapter is None else cast("PreTrainedModel", adapter.get_base_model())), adapter
+
+
+def _load(
+    config: ModelConfig, tokenizer: PreTrainedTokenizerBase, seed: int, start: str
+) -> tuple[PreTrainedModel, Any]:
+    """What is in `start`: a whole model and None, or the model that `config` begins with and the adapter around it."""
+    if not is_adapter(start):
+        return load_model(start), None
+    base = config.path
+    if base is not None and is_adapter(base):
+        base = _base_of(base)
+    model = new_model(config.shape, tokenizer, seed) if base is None else load_model(base)
+    return model, _load_adapter(model, start, config.lora)
 
 
 def is_adapter(path: str) -> bool:
@@ -186,6 +261,8 @@ def _base_of(path: str) -> str:
     base = (_adapter_config(path) or {}).get("base_model_name_or_path")
     if not base:
         raise ConfigError(f"model.path: the adapter in {path} does not say which model it belongs to")
+    if wrong := _what_is_wrong(base):
+        raise ConfigError(f"model.path: the adapter in {path} belongs to {base}, which cannot be loaded: {wrong}")
     if is_adapter(base):
         raise ConfigError(f"model.path: the adapter in {path} belongs to another adapter, {base}")
     return base
