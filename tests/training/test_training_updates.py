@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,23 @@ def test_marks_that_are_no_tokens_are_refused(key: str, tmp_path: Path, imitator
         updates(toy_world.rl_config(tmp_path, imitator, play=play, learning=HRD), ranks)
     assert "\n" not in str(caught.value)
     updates(toy_world.rl_config(tmp_path, imitator, play=play), ranks)  # nobody asks
+
+
+@pytest.mark.parametrize(("bad", "applied"), [({0}, 1), ({1}, 1), ({0, 1}, 0), (set(), 2)])
+def test_of_a_step_in_parts_the_log_says_which_were_made(
+    bad: set[int], applied: int, tmp_path: Path, imitator: Path, ranks: Ranks
+) -> None:
+    plain = {"prs": None, "mrs": None}
+    one = updates(toy_world.rl_config(tmp_path, imitator, learning=plain, updates_per_step=2), ranks)
+    data = step_of(one, "way 1", num_prompts=2)
+    for prompt in bad:
+        data.rewards[2 * prompt] = torch.inf
+    before = [weight.clone() for weight in one.learner.model.parameters()]
+    told, _ = one.learn(data, 0, {})
+    changed = any(not torch.equal(old, new) for old, new in zip(before, one.learner.model.parameters(), strict=True))
+    assert told["updates"] == {"applied": applied, "skipped": 2 - applied} and changed == (applied > 0)
+    assert all(weight.isfinite().all() for weight in one.learner.model.parameters())
+    words = {0: "loss or gradient is not finite", 1: "loss or gradient is not finite in 1 of 2 updates", 2: None}
+    assert told["skipped"] == words[applied] and one.num_skipped == (applied < 2)
+    if applied:
+        assert all(math.isfinite(told[name]) for name in ("loss", "grad_norm", "clipped", "kl"))
