@@ -8,7 +8,9 @@ import queue
 import random
 import signal
 import threading
+import time
 from concurrent.futures import Future
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,10 @@ from toy_world import TextJudge
 from kerneldojo.algorithms import clipped_policy_loss
 from kerneldojo.algorithms.losses import ClipConfig
 from kerneldojo.algorithms.staleness import stale_weights
+from kerneldojo.client import ClientExecutor
 from kerneldojo.pool import DeviceState
 from kerneldojo.schema import Candidate, Episode, Evaluation, Job
+from kerneldojo.service.records import Overview, QueueState
 from kerneldojo.training.config import RLConfig
 from kerneldojo.training.metering import JudgeMeter
 from kerneldojo.training.parallel import Ranks
@@ -263,7 +267,53 @@ def test_the_meter_tells_how_much_of_the_judges_time_was_used() -> None:
             return (DeviceState(name="model:h100", kind="model", running=("a: timing", "b: starting")),)
 
     with JudgeMeter(Half()) as meter:
-        share = next(one for one in iter(meter.take, 0) if one is not None)
-    assert share == pytest.approx(0.5)
+        assert meter.take() is None  # a look or two say nothing
+        time.sleep(1.0)
+        assert meter.take() == pytest.approx(0.5)
     with JudgeMeter(TextJudge()) as meter:  # it has no devices to tell of
-        assert all(meter.take() is None for _ in itertools.repeat(None, 3))
+        time.sleep(0.6)
+        assert meter.take() is None
+
+
+def test_a_service_is_looked_at_as_often_as_it_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of five looks two find both slots at work: whatever was seen twice would show in the mean."""
+    told = Overview(
+        version="1",
+        now=0.0,
+        uptime_seconds=0.0,
+        draining=False,
+        devices=(),
+        queue=QueueState(queued=0, queued_bytes=0, running=0, slots=2),
+        per_minute=0.0,
+        per_minute_history=(),
+        states={},
+        statuses={},
+        running=(),
+        latest=(),
+    )
+    asked: list[bool] = []
+
+    class Service(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(len(asked) % 5 in (2, 4))
+            running = ("a: timing", "b: starting") if asked[-1] else ()
+            devices = (DeviceState(name="model:h100", kind="model", running=running),)
+            body = told.model_copy(update={"devices": devices}).model_dump_json().encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(ClientExecutor, "refresh_seconds", 0.15)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Service) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with ClientExecutor(f"http://127.0.0.1:{server.server_port}") as executor:
+            with JudgeMeter(executor) as meter:
+                time.sleep(2.0)
+            share, looks = meter.take(), asked[1:]  # the first one was made to connect
+        server.shutdown()
+    assert 5 <= len(looks) <= 2.0 / 0.15
+    assert share == pytest.approx(sum(looks) / len(looks))

@@ -16,6 +16,7 @@ import json, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 import torch; torch.set_num_threads(1)
+import torch.distributed as dist
 import toy_world
 from toy_world import TextJudge
 from kerneldojo.training.checkpoints import Checkpoints
@@ -31,6 +32,11 @@ from test_training_packing import random_samples
 
 ranks = start_ranks("cpu")
 out = Path({output!r})
+talk = ranks.count == 1
+if not talk:  # objects must not wait on a GPU: they have a group of their own
+    heard = ranks.gather(ranks.from_first("first") + str(ranks.rank))
+    alone = ranks.talk is not dist.group.WORLD and dist.get_backend(ranks.talk) == "gloo"
+    talk = alone and heard == ["first0", "first1"]
 learner = open_learner(ModelConfig(path={model!r}), OptimizerConfig(matrices="muon", learning_rate=0.01), ranks)
 samples = random_samples(13)
 batches = make_batches(samples, row_tokens=48, batch_tokens=48)
@@ -53,9 +59,10 @@ ahead = config.model_copy(update={{"output": config.output.parent / "ahead", "st
 train_rl(ahead, TextJudge() if ranks.is_first else NoJudge(), ranks, show=False)
 if ranks.is_first:
     told = dict(batches=len(batches), loss=loss, norm=norm, second=second, grads=grads, after=after)
-    told |= dict(log_probs=scores.log_probs.tolist(), steps=resumed.steps, reason=outcome.reason)
+    told |= dict(talk=talk, log_probs=scores.log_probs.tolist(), steps=resumed.steps, reason=outcome.reason)
     out.write_text(json.dumps(told))
 end_ranks(ranks)
+assert not dist.is_initialized()
 """
 
 
@@ -98,6 +105,7 @@ def flat(value: object) -> list[float]:
 
 def test_two_are_as_one(tmp_path: Path, imitator: Path) -> None:
     alone, both = run(1, tmp_path / "one", imitator), run(2, tmp_path / "two", imitator)
+    assert alone["talk"] and both["talk"]
     assert alone["batches"] % 2 == 1, alone["batches"]  # an odd number: one rank repeats a batch, which must not count
     for name in ("loss", "norm", "second", "log_probs", "grads"):
         assert flat(both[name]) == pytest.approx(flat(alone[name]), rel=1e-3, abs=2e-5), name

@@ -14,7 +14,7 @@ from kerneldojo.training.tokens import (
     encode,
     end_id,
     load_tokenizer,
-    plan_ids,
+    mark_id,
     train_tokenizer,
 )
 
@@ -42,8 +42,8 @@ def test_known_lines_are_single_tokens_and_no_token_spans_two() -> None:
 
 
 def test_plans_are_delimited_by_single_tokens_that_survive_decoding() -> None:
-    marks = plan_ids(TOKENIZER)
-    assert marks is not None
+    marks = mark_id(TOKENIZER, PLAN_OPEN), mark_id(TOKENIZER, PLAN_CLOSE)
+    assert None not in marks and mark_id(TOKENIZER, "<think>") is None
     ids = encode(TOKENIZER, f"{PLAN_OPEN}\nfast\n{PLAN_CLOSE}\n")
     assert ids[0] == marks[0] and marks[1] in ids
     assert TOKENIZER.decode([*ids, end_id(TOKENIZER)], skip_special_tokens=True) == "<plan>\nfast\n</plan>\n"
@@ -54,7 +54,7 @@ def test_it_is_an_ordinary_checkpoint(tmp_path) -> None:
     again = load_tokenizer(str(tmp_path))
     text = toy_world.answer_text(3)
     assert encode(again, text) == encode(TOKENIZER, text)
-    assert end_id(again) == end_id(TOKENIZER) and plan_ids(again) == plan_ids(TOKENIZER)
+    assert end_id(again) == end_id(TOKENIZER) and mark_id(again, PLAN_OPEN) == mark_id(TOKENIZER, PLAN_OPEN)
     messages = [{"role": "user", "content": "task"}, {"role": "assistant", "content": "answer"}]
     rendered = again.apply_chat_template(messages, tokenize=False)
     assert rendered == "<|user|>task<|end|><|assistant|>answer<|end|>"

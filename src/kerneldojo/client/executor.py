@@ -16,7 +16,7 @@ from kerneldojo.schema import Evaluation, Job, Status
 from kerneldojo.service.records import Overview, TaskRecord
 
 OVERVIEW_SECONDS = 5.0
-"""How old what is known of the service's devices may be."""
+"""How old what is known of the service's slots may be."""
 
 CANCEL_SECONDS = 5.0
 """How long to try to cancel a task that nobody waits for any more."""
@@ -24,6 +24,9 @@ CANCEL_SECONDS = 5.0
 
 class ClientExecutor:
     """Judges by a service; thread-safe, a context manager. Its requests run on an event loop in a thread of its own."""
+
+    refresh_seconds = 1.0
+    """How old what `devices` tells may be: a service looks at its devices no more often."""
 
     def __init__(
         self,
@@ -55,11 +58,11 @@ class ClientExecutor:
     @property
     def num_slots(self) -> int:
         """Slots of the service, as last seen; at least 1."""
-        return max(1, self._recent().queue.slots)
+        return max(1, self._recent(OVERVIEW_SECONDS).queue.slots)
 
     def devices(self) -> Sequence[DeviceState]:
-        """The service's devices, as last seen."""
-        return self._recent().devices
+        """The service's devices as they were at most `refresh_seconds` ago."""
+        return self._recent(self.refresh_seconds).devices
 
     def submit(self, job: Job) -> Future[Evaluation]:
         """See `Executor.submit`. A service that stays away is an `infrastructure_error`.
@@ -112,8 +115,9 @@ class ClientExecutor:
         if future.set_running_or_notify_cancel():
             future.set_result(evaluation)
 
-    def _recent(self) -> Overview:
-        if time.monotonic() - self._overview_at > OVERVIEW_SECONDS:
+    def _recent(self, seconds: float) -> Overview:
+        """What was known no longer ago than `seconds`, or is asked now."""
+        if time.monotonic() - self._overview_at > seconds:
             try:
                 self._overview = self._ask()
             except ClientError:

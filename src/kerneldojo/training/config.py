@@ -146,7 +146,7 @@ class RLConfig(Settings):
     learning: LearningConfig = LearningConfig()
     """From rewards to a loss."""
     filter_groups: bool = False
-    """Leave out (prompt, turn) groups whose members all have the same return, also from the loss's denominator."""
+    """Leave out (prompt, turn) groups whose advantages are all zero, also from the loss's denominator."""
     drop_turns: float = Field(default=0.0, ge=0, lt=1)
     """For experiments: before it is learned from, a trajectory is cut with this probability before each turn, the first
     included, so that groups are uneven as where contexts overflow. Which are cut follows from seed and names alone."""

@@ -20,7 +20,7 @@ from torch import Tensor
 from kerneldojo.algorithms.log_probs import TokenLogProbs
 from kerneldojo.policies.sampler import Sampler, SamplerConfig, end_ids_of
 from kerneldojo.training.checkpoints import load_state, random_state, restore_random_state
-from kerneldojo.training.models import LoRAConfig, ModelConfig, load_model, new_model, with_lora
+from kerneldojo.training.models import ModelConfig, check_path, loading, open_model
 from kerneldojo.training.optimizing import OptimizerConfig, Optimizers
 from kerneldojo.training.packing import Batch
 from kerneldojo.training.parallel import (
@@ -183,29 +183,16 @@ def open_learner(
 
     Raises:
         ValueError: a model from nothing without a tokenizer.
+        ConfigError: in one line, the model cannot be loaded, or not be trained as `config.lora` says.
     """
-    saved = None if checkpoint is None else checkpoint / "model"
-    if saved is not None:
-        tokenizer = load_tokenizer(str(saved))
-    elif config.path is not None:
-        tokenizer = load_tokenizer(config.path)
+    saved = None if checkpoint is None else str(checkpoint / "model")
+    source = saved or config.path
+    if config.path is not None:
+        check_path(config.path)
+    if source is not None:
+        with loading("tokenizer", source, "model.path" if saved is None else "--resume"):
+            tokenizer = load_tokenizer(source)
     if tokenizer is None:
         raise ValueError("a model from nothing needs a tokenizer")
-    whole = saved is not None and config.lora is None
-    if whole or config.path is not None:
-        model = load_model(str(saved) if whole else cast("str", config.path))
-    else:
-        model = new_model(config.shape, tokenizer, seed)
-    adapter: Any = None
-    if config.lora is not None:
-        adapter = _adapter(model, config.lora, saved)
-        model = cast("PreTrainedModel", adapter.get_base_model())
+    model, adapter = open_model(config, tokenizer, seed, saved)
     return Learner(model, tokenizer, config, optimizer, ranks, adapter, sampler)
-
-
-def _adapter(model: PreTrainedModel, config: LoRAConfig, saved: Path | None) -> Any:
-    if saved is None:
-        return with_lora(model, config)
-    from peft import PeftModel
-
-    return PeftModel.from_pretrained(model, str(saved), is_trainable=True)

@@ -1,17 +1,27 @@
 """Models: our own small ones, made from nothing, and anybody else's, opened.
 
+A checkpoint is a whole model or an adapter: low-rank matrices and the name of the model that they were trained on. What
+is trained from an adapter on are these same matrices (a second pair on top would be another model, and one in their
+place would throw away what they know), so that SFT and RL with LoRA follow one another as they do with all weights.
+
 A small model is an ordinary Hugging Face checkpoint of a common shape, so that whatever samples from or trains a large
 one does so with this one too. Its weights are random until `dojo train sft` has seen to them.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from kerneldojo.schema import Frozen
+from kerneldojo.training.settings import ConfigError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -59,6 +69,16 @@ class LoRAConfig(Frozen):
     targets: str | tuple[str, ...] = "all-linear"
     """Names of the layers that are adapted; the output layer never is."""
 
+    @field_validator("targets")
+    @classmethod
+    def _targets_can_be_read(cls, targets: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if isinstance(targets, str):
+            try:
+                re.compile(targets)
+            except re.error as error:
+                raise ValueError(f"not a regular expression: {error}") from error
+        return targets
+
 
 class ModelConfig(Frozen):
     """Which model is trained."""
@@ -68,7 +88,7 @@ class ModelConfig(Frozen):
     new: NewModelConfig | Literal["laptop", "gpu", "gpu-large"] = "laptop"
     """Shape of a model from nothing, by itself or by the name of one of our sizes."""
     lora: LoRAConfig | None = None
-    """Adapters instead of all weights; None for all weights."""
+    """Adapters instead of all weights; None for all weights, or if `path` is an adapter, which then is trained on."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of the layers; the weights that the optimiser sees are float32. `auto`: bfloat16 on CUDA."""
     gradient_checkpointing: bool = False
@@ -112,17 +132,68 @@ def new_model(shape: NewModelConfig, tokenizer: PreTrainedTokenizerBase, seed: i
     return cast("PreTrainedModel", model.float())
 
 
+HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+"""`owner/name`, which the hub may know."""
+
+
+def check_path(path: str) -> None:
+    """Refuse what can be no checkpoint, without asking the hub for it.
+
+    Raises:
+        ConfigError: there is no such folder, or no model in it.
+    """
+    wrong = _what_is_wrong(path)
+    if wrong:
+        raise ConfigError(f"model.path: {wrong}")
+
+
+def _what_is_wrong(path: str) -> str:
+    folder = Path(path)
+    if not path:
+        return "is empty"
+    if folder.is_dir():
+        names = ("config.json", "adapter_config.json")
+        return "" if any((folder / name).is_file() for name in names) else f"{path} has no {' and no '.join(names)}"
+    if folder.exists():
+        return f"{path} is not a folder"
+    # A name of the hub, unless it begins with a folder that is here: then it is a misspelt path.
+    is_name = HUB_NAME.fullmatch(path) and not Path(folder.parts[0]).exists()
+    return "" if is_name else f"there is no folder {path} (and a name of the hub is owner/name)"
+
+
+@contextmanager
+def loading(what: str, path: str, key: str = "model.path") -> Generator[None]:
+    """Tell in one line why `what` of `path` cannot be loaded: every library involved has exceptions of its own.
+
+    Raises:
+        ConfigError: with that line.
+    """
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(f"{key}: cannot load the {what} of {path}: {reason[:200]}") from error
+
+
 def load_model(path: str) -> PreTrainedModel:
     """A checkpoint as float32 master weights on the CPU."""
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # a run has a display of its own
+    if Path(path).is_dir():
+        path = str(Path(path).absolute())  # adapters note it as the model that they belong to
     return cast("PreTrainedModel", AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32))
 
 
 def with_lora(model: PreTrainedModel, config: LoRAConfig) -> Any:
-    """`model` with adapters inside (peft's wrapper); only these ask for gradients."""
+    """`model` with adapters inside (peft's wrapper); only these ask for gradients.
+
+    Raises:
+        ConfigError: it has no such layers.
+    """
     from peft import LoraConfig, get_peft_model
 
     targets = config.targets if isinstance(config.targets, str) else list(config.targets)
@@ -133,7 +204,107 @@ def with_lora(model: PreTrainedModel, config: LoRAConfig) -> Any:
         lora_dropout=config.dropout,
         target_modules=targets,
     )
-    return get_peft_model(model, settings)
+    try:
+        return get_peft_model(model, settings)
+    except ValueError as error:
+        raise ConfigError(f"model.lora.targets: {' '.join(str(error).split())[:200]}") from error
+
+
+def open_model(
+    config: ModelConfig, tokenizer: PreTrainedTokenizerBase, seed: int, saved: str | None = None
+) -> tuple[PreTrainedModel, Any]:
+    """What `config` names, and peft's wrapper around it where adapters are trained (else None).
+
+    `saved`: the model of a checkpoint of a run with this configuration, to go on from.
+
+    Raises:
+        ConfigError: it cannot be loaded, or not be trained as `config.lora` says.
+    """
+    start, key = saved or config.path, "model.path" if saved is None else "--resume"
+    if start is None:
+        model, adapter = new_model(config.shape, tokenizer, seed), None
+    else:
+        with loading("model", start, key):
+            model, adapter = _load(config, tokenizer, seed, start)
+    if adapter is None and config.lora is not None:
+        adapter = with_lora(model, config.lora)
+    return (model if adapter is None else cast("PreTrainedModel", adapter.get_base_model())), adapter
+
+
+def _load(
+    config: ModelConfig, tokenizer: PreTrainedTokenizerBase, seed: int, start: str
+) -> tuple[PreTrainedModel, Any]:
+    """What is in `start`: a whole model and None, or the model that `config` begins with and the adapter around it."""
+    if not is_adapter(start):
+        return load_model(start), None
+    base = config.path
+    if base is not None and is_adapter(base):
+        base = _base_of(base)
+    model = new_model(config.shape, tokenizer, seed) if base is None else load_model(base)
+    return model, _load_adapter(model, start, config.lora)
+
+
+def is_adapter(path: str) -> bool:
+    """Whether a checkpoint is an adapter rather than a whole model."""
+    return _adapter_config(path) is not None
+
+
+def _adapter_config(path: str) -> dict[str, Any] | None:
+    from transformers.utils.peft_utils import find_adapter_config_file
+
+    found = find_adapter_config_file(path)
+    return None if found is None else json.loads(Path(found).read_text("utf-8"))
+
+
+def _base_of(path: str) -> str:
+    """The model that the adapter in `path` was trained on."""
+    base = (_adapter_config(path) or {}).get("base_model_name_or_path")
+    if not base:
+        raise ConfigError(f"model.path: the adapter in {path} does not say which model it belongs to")
+    if wrong := _what_is_wrong(base):
+        raise ConfigError(f"model.path: the adapter in {path} belongs to {base}, which cannot be loaded: {wrong}")
+    if is_adapter(base):
+        raise ConfigError(f"model.path: the adapter in {path} belongs to another adapter, {base}")
+    return base
+
+
+def _load_adapter(model: PreTrainedModel, path: str, told: LoRAConfig | None) -> Any:
+    """`model` with the adapter in `path` inside, to be trained on."""
+    from peft import LoraConfig, PeftConfig, PeftModel
+
+    settings = PeftConfig.from_pretrained(path)
+    if not isinstance(settings, LoraConfig):
+        raise ConfigError(f"model.path: the adapter in {path} is no LoRA")
+    wanted: set[str] = set()
+    if told is not None:
+        for name, given, found in (("rank", told.rank, settings.r), ("alpha", told.alpha, settings.lora_alpha)):
+            if given != found:
+                raise ConfigError(f"model.lora: {name} is {given}, but {found} in the adapter {path}")
+        settings.lora_dropout = told.dropout  # a matter of training, not of what was learned
+        wanted = _targeted(model, told.targets)
+    adapter = PeftModel.from_pretrained(model, path, is_trainable=True, config=settings)
+    if told is not None and wanted != _adapted(model):
+        raise ConfigError(f"model.lora: targets are other layers than those of the adapter {path}")
+    return adapter
+
+
+def _targeted(model: PreTrainedModel, targets: str | tuple[str, ...]) -> set[str]:
+    """Names of the layers that `targets` means, by peft's rules: ends of names, or an expression for all of one."""
+    if targets == "all-linear":
+        output = model.get_output_embeddings()
+        modules = model.named_modules()
+        return {name for name, one in modules if isinstance(one, torch.nn.Linear) and one is not output}
+    names = [name for name, _ in model.named_modules()]
+    if isinstance(targets, str):
+        return {name for name in names if re.fullmatch(targets, name)}
+    return {name for name in names if any(name == end or name.endswith(f".{end}") for end in targets)}
+
+
+def _adapted(model: PreTrainedModel) -> set[str]:
+    """Names of the layers that have an adapter inside."""
+    from peft.tuners.lora import LoraLayer
+
+    return {name for name, module in model.named_modules() if isinstance(module, LoraLayer)}
 
 
 def num_parameters(model: torch.nn.Module) -> int:

@@ -6,6 +6,10 @@ gathered layer by layer as they are used.
 
 Gradients: FSDP *averages* over ranks what each computed of its share. A loss that is a sum over all samples, each
 weighted once over the whole step, therefore has to be multiplied by the number of ranks.
+
+Tensors travel by NCCL, whose kernels spin on the GPU until everybody is there. Objects (which problems, which verdicts,
+whether to stop) travel by gloo, which waits asleep on the CPU: the first rank may be long in judging what others wait
+for, and judge on their GPUs.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -34,6 +38,8 @@ class Ranks:
     rank: int
     count: int
     device: torch.device
+    talk: dist.ProcessGroup | None = None
+    """What objects are exchanged by; None for the only process."""
 
     @property
     def is_first(self) -> bool:
@@ -60,7 +66,7 @@ class Ranks:
         if self.count == 1:
             return [value]
         values: list[Any] = [None] * self.count
-        dist.all_gather_object(values, value)
+        dist.all_gather_object(values, value, group=self.talk)
         return values
 
     def from_first(self, value: T) -> T:
@@ -68,7 +74,7 @@ class Ranks:
         if self.count == 1:
             return value
         values: list[Any] = [value]
-        dist.broadcast_object_list(values, src=0)
+        dist.broadcast_object_list(values, src=0, group=self.talk)
         return values[0]
 
     def total(self, value: Tensor) -> Tensor:
@@ -103,11 +109,14 @@ def start_ranks(device: str = "auto") -> Ranks:
     if count > 1 and not dist.is_initialized():
         backend = "nccl" if use_cuda else "gloo"
         dist.init_process_group(backend, timeout=LONGEST_SILENCE, device_id=chosen if use_cuda else None)
-    return Ranks(rank, count, chosen)
+    if count == 1:
+        return Ranks(rank, count, chosen)
+    talk = cast("dist.ProcessGroup", dist.new_group(backend="gloo", timeout=LONGEST_SILENCE))
+    return Ranks(rank, count, chosen, talk)
 
 
 def end_ranks(ranks: Ranks) -> None:
-    """Leave the others."""
+    """Leave the others, and every group of them."""
     if ranks.count > 1 and dist.is_initialized():
         dist.destroy_process_group()
 

@@ -15,7 +15,6 @@ from kerneldojo.algorithms import (
     Prepared,
     Samples,
     Turns,
-    informative,
     meaningful_turns,
     plan_tokens,
     token_weights,
@@ -23,6 +22,9 @@ from kerneldojo.algorithms import (
 from kerneldojo.episodes import seed_of
 from kerneldojo.schema import Episode, Status, Turn
 from kerneldojo.training.packing import Sample, sample_of_token
+
+ROUNDING = 1e-6
+"""Advantages up to this are zero: what is left of equal returns when their mean is taken away."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,14 @@ class StepData:
         """T."""
         return len(self.rollout_log_probs)
 
-    def columns(self, log_probs: Tensor, draws: Tensor, plan_marks: tuple[int, int] | None, hrd: bool) -> Samples:
-        """The columns for `algorithms.prepare`. `log_probs`: (T,), the trainer's, before the update."""
+    def columns(self, log_probs: Tensor, draws: Tensor, plan_marks: tuple[int, int] | None) -> Samples:
+        """The columns for `algorithms.prepare`.
+
+        `log_probs`: (T,), the trainer's, before the update. `plan_marks`: with HRD, the tokens around a plan.
+        """
         owner = sample_of_token(self.samples)
         is_plan = None
-        if hrd and plan_marks is not None:
+        if plan_marks is not None:
             ids = torch.tensor([token for sample in self.samples for token in sample.answer], dtype=torch.int64)
             is_plan = plan_tokens(ids, owner, *plan_marks)
         return Samples(
@@ -66,7 +71,7 @@ class StepData:
             coverage=self.coverage,
             draws=draws,
             is_plan=is_plan,
-            plan_rewards=self.plan_rewards if hrd else None,
+            plan_rewards=None if plan_marks is None else self.plan_rewards,
         )
 
 
@@ -120,17 +125,22 @@ def thin(episodes: Sequence[Episode], share: float, seed: int) -> list[Episode]:
 
 
 def without_dull_groups(prepared: Prepared, samples: Samples, config: LearningConfig) -> tuple[Prepared, int]:
-    """`prepared` without (prompt, turn) groups whose members all have the same return; and how many samples left.
+    """`prepared` without (prompt, turn) groups that teach nothing; and how many samples left.
 
-    They have no advantage anyway; without them the loss is divided by the number of samples that can teach something
-    (DAPO's dynamic sampling, but for the drawing of others in their place).
+    A group is dull if the advantages of all tokens of all its members are zero, whatever they come from: the returns of
+    plan or code, compared within the group or (Kevin) with all turns of the prompt. Returns alone do not say: those of
+    the code may be equal where plans differ, those of a turn where turns do. Without dull groups the loss is divided by
+    the number of samples that can teach something (DAPO's dynamic sampling, but for the drawing of others in their
+    place).
     """
     turns = samples.turns.without_faulty_trajectories()
     counted = turns.valid
     if config.drop_meaningless_turns:
         counted = counted & meaningful_turns(samples.rewards, turns)
+    teaches = torch.zeros_like(counted)
+    teaches[samples.sample[prepared.advantages.abs() > ROUNDING]] = True
     groups = Groups.by(turns.prompt, turns.turn, members=counted)
-    lively = counted & informative(prepared.returns, groups)
+    lively = counted & (groups.total(teaches.long()) > 0)
     kept = prepared.kept & lively
     weights = token_weights(samples.sample, lively, kept, config.aggregation)
     return replace(prepared, weights=weights, kept=kept), int((counted & ~lively).sum())

@@ -135,7 +135,7 @@ def end_id(tokenizer: PreTrainedTokenizerBase) -> int:
     return token
 
 
-def plan_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int] | None:
-    """The ids of the tokens that open and close a plan; None where these are not single tokens of this tokenizer."""
-    opening, closing = encode(tokenizer, PLAN_OPEN), encode(tokenizer, PLAN_CLOSE)
-    return (opening[0], closing[0]) if len(opening) == 1 == len(closing) else None
+def mark_id(tokenizer: PreTrainedTokenizerBase, mark: str) -> int | None:
+    """The id of the token that is `mark`; None if it is not a single token of this tokenizer."""
+    ids = encode(tokenizer, mark)
+    return ids[0] if len(ids) == 1 else None

@@ -24,11 +24,12 @@ from kerneldojo.algorithms.staleness import stale_weights
 from kerneldojo.episodes import seed_of
 from kerneldojo.training.config import RLConfig
 from kerneldojo.training.learner import Learner, open_learner
+from kerneldojo.training.models import is_adapter
 from kerneldojo.training.packing import Batch, Sample, make_batches, sample_of_token, token_offsets
 from kerneldojo.training.playing import Played
 from kerneldojo.training.settings import ConfigError
 from kerneldojo.training.steps import StepData, taught_samples, without_dull_groups
-from kerneldojo.training.tokens import plan_ids
+from kerneldojo.training.tokens import mark_id
 
 Scores = Mapping[tuple[int, int], Tensor]
 """Log-probabilities of answers' tokens, by the episode's place and the turn."""
@@ -46,6 +47,17 @@ class _Sampled:
     """Samples of which that is true."""
 
 
+@dataclass(frozen=True)
+class _Update:
+    """What became of one change of the weights."""
+
+    loss: float
+    taken: tuple[float, float] | None
+    """Norm of the gradient and rate; None where loss or gradient is not finite and the weights stayed as they were."""
+    sums: Tensor
+    """(4,): tokens of this rank, those clipped, those clipped by the dual clip, and their k3 estimates of the KL."""
+
+
 class Updates:
     """Changes the weights of a learner, step by step."""
 
@@ -53,19 +65,37 @@ class Updates:
         """Prepare to learn.
 
         Raises:
-            ConfigError: `learning.hrd` with a tokenizer that cannot tell plan from code.
+            ConfigError: `learning.hrd` with marks of plans that are no tokens.
         """
         self.config, self.learner, self.ranks = config, learner, learner.ranks
         self.num_skipped = 0
-        """Steps in a row whose loss or gradient was not finite."""
-        self._plan_marks = plan_ids(learner.tokenizer)
-        if config.learning.hrd is not None and self._plan_marks is None:
-            raise ConfigError("learning.hrd: this tokenizer has no single tokens <plan> and </plan>")
+        """Steps in a row of which some loss or gradient was not finite."""
+        self._plan_marks = self._find_plan_marks()
         self._reference = self._open_reference()
 
+    def _find_plan_marks(self) -> tuple[int, int] | None:
+        """The tokens that tell plan from code; None where nobody asks."""
+        if self.config.learning.hrd is None:
+            return None
+        return self._mark("plan_open", self.config.play.plan_open), self._mark(
+            "plan_close", self.config.play.plan_close
+        )
+
+    def _mark(self, key: str, mark: str) -> int:
+        found = mark_id(self.learner.tokenizer, mark)
+        if found is None:
+            raise ConfigError(f"play.{key}: {mark!r} is no single token of this tokenizer, as learning.hrd needs it")
+        return found
+
     def _open_reference(self) -> Learner | None:
-        """The policy that the KL penalty refers to; None where there is no penalty, or it is under the adapters."""
-        if self.config.learning.kl is None or self.learner.adapter is not None:
+        """The policy that the KL penalty refers to, which is the one that the run began with.
+
+        None where there is no penalty, or where that policy is under the adapters. It is not if the run began with
+        adapters that had learned already: under those lies the model of before.
+        """
+        if self.config.learning.kl is None:
+            return None
+        if self.learner.adapter is not None and not is_adapter(self.config.model.path or ""):
             return None
         return open_learner(self.config.model, self.config.optimizer, self.ranks)
 
@@ -117,7 +147,7 @@ class Updates:
         config = self.config
         generator = torch.Generator().manual_seed(seed_of("prs", config.seed, str(step)))
         draws = torch.rand(len(data.samples), generator=generator, dtype=torch.float64)
-        samples = data.columns(sampled.log_probs, draws, self._plan_marks, config.learning.hrd is not None)
+        samples = data.columns(sampled.log_probs, draws, self._plan_marks)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", MismatchWarning)
             prepared = prepare(samples, config.learning)
@@ -150,42 +180,53 @@ class Updates:
         return replace(prepared, old_log_probs=before, weights=prepared.weights * stale.weights), numbers
 
     def _update(self, data: StepData, prepared: Prepared, reference: Tensor | None, step: int) -> dict[str, Any]:
-        """One or more changes of the weights, each from its part of the prompts."""
+        """One or more changes of the weights, each from its part of the prompts.
+
+        A part whose loss or gradient is not finite changes nothing; the others do all the same, and the log says both.
+        """
         config = self.config
         taught = taught_samples(prepared, sample_of_token(data.samples))
         if prepared.skip_reason or not taught:
             return {"skipped": prepared.skip_reason or "all advantages are zero"}
-        totals = {"tokens": 0, "clipped": 0, "dual_clipped": 0, "kl": 0.0}
+        prompts = data.turns.prompt.tolist()
+        parts = [
+            [one for one in taught if prompts[one] % config.updates_per_step == number]
+            for number in range(config.updates_per_step)
+        ]
+        results = [self._update_part(data, prepared, reference, step, part) for part in parts if part]
+        applied = [one for one in results if one.taken is not None]
+        num_skipped = len(results) - len(applied)
+        self.num_skipped = self.num_skipped + 1 if num_skipped else 0
+        numbers: dict[str, Any] = {"updates": {"applied": len(applied), "skipped": num_skipped}, "skipped": None}
+        if num_skipped:
+            share = f" in {num_skipped} of {len(results)} updates" if applied else ""
+            numbers["skipped"] = f"loss or gradient is not finite{share}"
+        taken = applied[-1].taken if applied else None
+        if taken is None:
+            return numbers | {"loss": results[-1].loss}
+        sums = self.ranks.total(torch.stack([one.sums for one in applied]).sum(0)).tolist()
+        count = max(1.0, sums[0])
+        names = {"clipped": sums[1] / count, "dual_clipped": sums[2] / count, "kl": sums[3] / count}
+        loss = sum(one.loss for one in applied)
+        return {"loss": loss, "grad_norm": taken[0], "learning_rate": taken[1], **names, **numbers}
+
+    def _update_part(
+        self, data: StepData, prepared: Prepared, reference: Tensor | None, step: int, part: Sequence[int]
+    ) -> _Update:
+        """One change of the weights, from the samples `part`."""
+        config = self.config
+        sums = torch.zeros(4, dtype=torch.float64)
 
         def loss(batch: Batch, log_probs: Tensor) -> Tensor:
             tokens = batch.tokens.cpu()
             anchor = None if reference is None else reference[tokens]
-            part = policy_loss(prepared, log_probs.cpu(), tokens, anchor)
-            totals["tokens"] += part.num_tokens
-            totals["clipped"] += part.num_clipped
-            totals["dual_clipped"] += part.num_dual_clipped
-            totals["kl"] += part.sum_kl
-            return part.loss * config.updates_per_step
+            share = policy_loss(prepared, log_probs.cpu(), tokens, anchor)
+            counts = (share.num_tokens, share.num_clipped, share.num_dual_clipped, share.sum_kl)
+            sums.add_(torch.tensor(counts, dtype=torch.float64))
+            return share.loss * config.updates_per_step
 
-        losses: list[float] = []
-        taken: tuple[float, float] | None = None
-        for number in range(config.updates_per_step):
-            prompts = data.turns.prompt.tolist()
-            part = [one for one in taught if prompts[one] % config.updates_per_step == number]
-            if not part:
-                continue
-            batches = self._batches(data.samples, part)
-            losses.append(self.learner.add_gradients(batches, loss, config.sampling.temperature))
-            taken = self.learner.step(step, step / config.steps, losses[-1])
-            if taken is None:
-                self.num_skipped += 1
-                return {"skipped": "loss or gradient is not finite", "loss": losses[-1]}
-        self.num_skipped = 0
-        assert taken is not None
-        sums = self.ranks.total(torch.tensor(list(totals.values()), dtype=torch.float64)).tolist()
-        count = max(1.0, sums[0])
-        names = {"clipped": sums[1] / count, "dual_clipped": sums[2] / count, "kl": sums[3] / count}
-        return {"loss": sum(losses), "grad_norm": taken[0], "learning_rate": taken[1], **names, "skipped": None}
+        value = self.learner.add_gradients(self._batches(data.samples, part), loss, config.sampling.temperature)
+        return _Update(value, self.learner.step(step, step / config.steps, value), sums)
 
     def _batches(self, samples: Sequence[Sample], chosen: Sequence[int]) -> list[Batch]:
         packing = self.config.packing

@@ -1,0 +1,149 @@
+"""What `model` names is what is trained, adapters that have learned included; what cannot be is told in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import toy_world
+from pydantic import ValidationError
+from toy_world import TextJudge
+
+from kerneldojo.training.learner import open_learner
+from kerneldojo.training.models import LoRAConfig, ModelConfig, check_path, load_model
+from kerneldojo.training.optimizing import OptimizerConfig
+from kerneldojo.training.parallel import Ranks
+from kerneldojo.training.rl import train_rl
+from kerneldojo.training.settings import ConfigError
+from kerneldojo.training.sft import train_sft
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory: pytest.TempPathFactory, collected: Path, imitator: Path, ranks: Ranks) -> Path:
+    """An SFT run with LoRA on top of `imitator`: its `model` is an adapter."""
+    output = tmp_path_factory.mktemp("adapted") / "run"
+    model = ModelConfig(path=str(imitator), lora=LoRAConfig(rank=4))
+    told = toy_world.sft_config(output, collected, model=model, epochs=1, optimizer={"learning_rate": 0.01})
+    assert train_sft(told, ranks, show=False).reason == "finished"
+    return output / "model"
+
+
+def logits(model: torch.nn.Module) -> torch.Tensor:
+    with torch.no_grad():
+        return model.eval()(input_ids=torch.arange(10, 40)[None]).logits
+
+
+def opened(ranks: Ranks, **told: object):
+    return open_learner(ModelConfig.model_validate(told), OptimizerConfig(), ranks)
+
+
+def test_an_adapter_is_trained_on(adapted: Path, imitator: Path, ranks: Ranks, tmp_path: Path) -> None:
+    known = logits(load_model(str(adapted)))
+    assert not torch.allclose(known, logits(load_model(str(imitator))), atol=1e-2)
+    for lora in (None, {"rank": 4}):
+        learner = opened(ranks, path=str(adapted), lora=lora)
+        assert torch.allclose(logits(learner.model), known, atol=1e-5)
+        assert {name for name, one in learner.model.named_parameters() if one.requires_grad} == {
+            name for name, _ in learner.model.named_parameters() if "lora_" in name
+        }
+        folder = tmp_path / f"again-{lora is None}"
+        learner.gather_weights()(folder)
+        assert torch.allclose(logits(load_model(str(folder))), known, atol=1e-5)
+        assert json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"] == str(imitator)
+
+
+@pytest.mark.parametrize(
+    ("lora", "words"),
+    [
+        ({"rank": 8}, "rank is 8, but 4"),
+        ({"rank": 4, "alpha": 1}, "alpha"),
+        ({"rank": 4, "targets": ["q_proj"]}, "targets"),
+    ],
+)
+def test_an_adapter_is_not_trained_on_as_another(lora: dict, words: str, adapted: Path, ranks: Ranks) -> None:
+    with pytest.raises(ConfigError, match=rf"^model\.lora: {words}") as caught:
+        opened(ranks, path=str(adapted), lora=lora)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 4}])
+def test_rl_goes_on_from_sft_with_adapters(lora: dict | None, adapted: Path, ranks: Ranks, tmp_path: Path) -> None:
+    toy_world.write_problems(tmp_path / "problems")
+    changes = {"optimizer": {"learning_rate": 0.01}, "learning": {"kl": {"weight": 0.1}}}
+    base = toy_world.rl_config(tmp_path / "run", adapted, steps=2, **changes)
+    told = base.model_copy(update={"model": ModelConfig.model_validate({"path": str(adapted), "lora": lora})})
+    assert train_rl(told, TextJudge(), ranks, show=False).reason == "finished"
+    longer = told.model_copy(update={"steps": 3})
+    assert train_rl(longer, TextJudge(), ranks, resume=True, show=False).steps == 3
+    lines = [json.loads(line) for line in (told.output / "metrics.jsonl").read_text().splitlines()]
+    steps = [one for one in lines if "reward" in one]
+    assert steps[0]["kl_to_reference"] == pytest.approx(0.0, abs=1e-6), "what SFT made is what RL is held to"
+    assert all(one["kl_to_reference"] > 1e-6 for one in steps[1:])
+    assert not torch.allclose(
+        logits(load_model(str(told.output / "model"))), logits(load_model(str(adapted))), atol=1e-4
+    )
+
+
+def test_a_model_that_cannot_be_loaded_is_told_in_one_line(
+    imitator: Path, ranks: Ranks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+
+    def broken(name: str, **files: bytes | None) -> str:
+        folder = shutil.copytree(imitator, tmp_path / name)
+        for stem, content in files.items():
+            path = next(folder.glob(f"{stem}.*"))
+            path.unlink() if content is None else path.write_bytes(content)
+        return str(folder)
+
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    weights = (imitator / "model.safetensors").read_bytes()
+    mistakes = {
+        "": "is empty",
+        "empty": "empty has no config.json and no adapter_config.json",
+        "file": "file is not a folder",
+        "runs/misspelt/model": "there is no folder runs/misspelt/model",
+        "empty/misspelt": "there is no folder empty/misspelt",
+        "misspelt": "there is no folder misspelt",
+        "./misspelt": r"there is no folder \./misspelt",
+        "~/misspelt": "there is no folder ~/misspelt",
+        broken("shapeless", config=b"{}"): "cannot load the model of .*shapeless: ",
+        broken("unreadable", config=b"{"): "cannot load the .* of .*unreadable: ",
+        broken("silent", tokenizer=None, tokenizer_config=None): "cannot load the tokenizer of .*silent: ",
+        broken("cut", model=weights[: len(weights) // 2]): "cannot load the model of .*cut: ",
+    }
+    for path, words in mistakes.items():
+        with pytest.raises(ConfigError, match=f"^model\\.path: {words}") as caught:
+            opened(ranks, path=path)
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
+
+
+def test_layers_that_are_not_there_are_told_in_one_line(imitator: Path, ranks: Ranks) -> None:
+    with pytest.raises(ConfigError, match=r"^model\.lora\.targets: .*nope") as caught:
+        opened(ranks, path=str(imitator), lora={"targets": ["nope"]})
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ValidationError, match="not a regular expression"):
+        LoRAConfig(targets="([")
+
+
+def test_names_of_the_hub_are_left_to_it() -> None:
+    for name in ("Qwen/Qwen2.5-0.5B", "deepseek-ai/DeepSeek_V3.1"):
+        check_path(name)
+
+
+def test_an_adapter_whose_model_is_gone_says_so(adapted: Path, ranks: Ranks, tmp_path: Path) -> None:
+    folder = shutil.copytree(adapted, tmp_path / "orphan")
+    told = json.loads((folder / "adapter_config.json").read_text())
+    for base, words in (
+        (str(tmp_path / "gone"), "belongs to .*gone"),
+        (None, "does not say"),
+        (str(folder), "belongs to another"),
+    ):
+        (folder / "adapter_config.json").write_text(json.dumps({**told, "base_model_name_or_path": base}))
+        with pytest.raises(ConfigError, match=rf"^model\.path: the adapter in .*orphan {words}"):
+            opened(ranks, path=str(folder))
