@@ -90,6 +90,13 @@ def test_a_pack_comes_back_in_parts(tmp_path: Path) -> None:
         pack(source, parts, ["link"], part_bytes=10)
 
 
+@pytest.fixture
+def newborn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock counts from the start of its process, which for these tests may be long ago."""
+    monkeypatch.setattr("proof.clock.process_age", lambda: 0.0)
+
+
+@pytest.mark.usefixtures("newborn")
 def test_pieces_wait_for_what_they_need_and_one_that_fails_is_named(tmp_path: Path) -> None:
     def piece(name: str, code: str, *needs: str) -> Piece:
         command = [sys.executable, "-S", "-c", code.replace("FILE", repr(str(tmp_path / name)))]
@@ -106,6 +113,7 @@ def test_pieces_wait_for_what_they_need_and_one_that_fails_is_named(tmp_path: Pa
     assert len(said) == 2 and said[0].endswith("no")
 
 
+@pytest.mark.usefixtures("newborn")
 def test_a_piece_under_way_is_asked_to_stop(tmp_path: Path) -> None:
     code = (
         "import signal, sys, time, pathlib\n"

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import torch
 from pydantic import Field, field_validator, model_validator
 
-from kerneldojo.schema import Frozen
+from kerneldojo.schema import Settings
 from kerneldojo.training.settings import ConfigError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-class NewModelConfig(Frozen):
+class NewModelConfig(Settings):
     """The shape of a model made from nothing; the defaults are a laptop's 0.9 million parameters."""
 
     family: Literal["llama", "qwen3"] = "llama"
@@ -60,7 +60,7 @@ GPU_LARGE = NewModelConfig(vocabulary=8192, hidden=512, intermediate=1408, layer
 SIZES = {"laptop": LAPTOP, "gpu": GPU, "gpu-large": GPU_LARGE}
 
 
-class LoRAConfig(Frozen):
+class LoRAConfig(Settings):
     """Low-rank adapters instead of all weights (peft)."""
 
     rank: int = Field(default=16, gt=0)
@@ -80,7 +80,7 @@ class LoRAConfig(Frozen):
         return targets
 
 
-class ModelConfig(Frozen):
+class ModelConfig(Settings):
     """Which model is trained."""
 
     path: str | None = None
