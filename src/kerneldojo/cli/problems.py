@@ -34,7 +34,7 @@ Suite = Annotated[
     str,
     typer.Option(
         "--suite",
-        help="katas[:LEVEL[/NAME]], graphs:SET[/NAME] or kernelbench:FOLDER[:LEVEL[/NUMBER]].",
+        help="katas[:LEVEL[/NAME]], graphs:SET[/NAME] or kernelbench:FOLDER_OR_PARQUET[:LEVEL[/NUMBER]].",
         metavar="SUITE",
     ),
 ]

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from kerneldojo.episodes import PlayConfig, answer_seed, first_episode, job_for, prompt, with_turn
@@ -176,6 +177,8 @@ class Player:
         for part in self.ranks.gather({place: answer.model_dump_json() for place, answer in written.items()}):
             played.written.update({place: Answer.model_validate_json(text) for place, text in part.items()})
         self.seconds["generate"] += time.perf_counter() - start
+        if self.judges_after_writing and self.ranks.device.type == "cuda":
+            torch.cuda.empty_cache()  # What the policy does not need now, a candidate may.
         if self.ranks.is_first and not is_at_once:
             for place in live:
                 self._order(played, place, played.written[place])
