@@ -95,7 +95,7 @@ def doubt(bench: Any, prepared: Prepared, findings: Findings) -> str:
         return "its calls looked batched"
     if _early_us(prepared.result) > charges.EARLY_US:
         return "it seemed to work before the clock"
-    if charge.interval_us[1] < 1000 * limit_ms(bench, findings):
+    if charge.interval_us[1] < 1000 * (_limit_ms(bench, findings) or 0.0):
         return "it seemed faster than the memory"
     is_known = bench.reference_times is not None and bench.reference_times.has(reference_key(findings))
     for name in ("contestant",) if is_known else ("contestant", "reference"):
@@ -262,18 +262,18 @@ def _timing(result: Trials, series: Series, per_call_us: float, interval_us: tup
     )
 
 
-def limit_ms(bench: Any, findings: Findings) -> float:
-    """The time that the problem's own data takes to move, what fits into the L2 cache aside; 0 if it is not known."""
+def _limit_ms(bench: Any, findings: Findings) -> float | None:
+    """The time that the problem's own data takes to move, what fits into the L2 cache aside; None if nobody knows."""
     bandwidth = bench.clock.peak_bandwidth()
     if not bandwidth or not findings.compulsory_bytes:
-        return 0.0
+        return None
     return 1000 * max(0, findings.compulsory_bytes - bench.stopwatch.l2_bytes) / (1.05 * bandwidth)
 
 
 def _hold_against_limit(bench: Any, findings: Findings) -> None:
     """No kernel is faster than the problem's own data can move."""
-    least_ms, kernel_ms = limit_ms(bench, findings), findings.timing.median_ms
-    if not bench.clock.peak_bandwidth() or not kernel_ms or not findings.compulsory_bytes:
+    least_ms, kernel_ms = _limit_ms(bench, findings), findings.timing.median_ms
+    if least_ms is None or not kernel_ms:
         return
     interval = findings.timing.confidence_interval_ms
     if interval is not None and interval[1] < least_ms:

@@ -56,8 +56,7 @@ def evenly(num: int, parts: int) -> list[int]:
 
 def lanes_of_workers(num_verdicts: int, most_per_worker: int) -> list[int]:
     """Verdicts at once for each of as few workers as can have them, evenly: 6 of at most 4 are 3 and 3."""
-    num_workers = -(-num_verdicts // most_per_worker)
-    return [len(range(position, num_verdicts, num_workers)) for position in range(num_workers)]
+    return evenly(num_verdicts, -(-num_verdicts // most_per_worker))
 
 
 def lanes_of_gpu(num_verdicts: int | None, num_cores: int) -> int:

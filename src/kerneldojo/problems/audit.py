@@ -21,21 +21,14 @@ from typing import Literal
 import torch
 
 from kerneldojo.problems import distributions
-from kerneldojo.problems.agreement import (
-    as_exact,
-    as_finite,
-    as_large,
-    is_noise,
-    relative_errors,
-    same,
-    scales_along,
-)
+from kerneldojo.problems.agreement import is_noise, relative_errors, same
 from kerneldojo.problems.budget import is_sensitive
 from kerneldojo.problems.degeneracy import Draws, accepted_answers
 from kerneldojo.problems.pieces import num_bytes
 from kerneldojo.problems.reference import Outcome, Reference, ReferenceFailed, Variant
 from kerneldojo.problems.report import AcceptedAnswer, AuditReport
 from kerneldojo.problems.source import ProblemError, check_source
+from kerneldojo.problems.suitability import Suitability
 from kerneldojo.schema import Problem
 
 VERSION = "13"
@@ -229,61 +222,10 @@ def _settle_sensitivity(findings: _Findings, exact: Sequence[torch.Tensor], refe
 
 
 def _settle_distributions(findings: _Findings, reference: Reference, seed: int) -> None:
-    """Keep the distributions that change something and leave the reference as finite as it was."""
-    for name in distributions.NAMES[1:]:
-        if name in distributions.FILLING and set(findings.deciding) & set(distributions.FILLING):
-            continue
-        if _applies(name, findings, reference, seed):
-            if name in distributions.DECIDING:
-                findings.deciding += (name,)
-            else:
-                findings.probing += (name,)
-
-
-def _applies(name: str, findings: _Findings, reference: Reference, seed: int) -> bool:
     assert findings.first is not None
-    own, is_sided = findings.first.outputs["native"], name in distributions.SIDED
-    is_filling = name in distributions.FILLING
-    is_telling = is_sided or name == "scalars"  # Whether weights and numbers change anything shows in outputs alone.
-    if is_sided and not findings.errors and not _is_simple(findings.first):
-        return False
-    if not is_telling and not distributions.changes(list(findings.first.inputs), name):
-        return False
-    try:
-        outcome = reference.run(
-            input_seed=seed + 1,
-            init_seed=seed,
-            distribution=name,
-            variants=("native", "float64") if (is_sided or is_filling) and findings.errors else ("native",),
-            training=findings.training,
-        )
-    except ReferenceFailed:
-        return False
-    other = outcome.outputs["native"]
-    if not as_finite(own, other) or ((is_telling or is_filling) and all(map(torch.equal, own, other))):
-        return False
-    if is_sided or is_filling:
-        return _is_as_sound(findings.errors, own, outcome)
-    return name != "scaled" or scales_along(own, other)
-
-
-def _is_simple(first: Outcome) -> bool:
-    """Whether there are no weights and one input to be multiplied: then little cancels that had all signs before."""
-    return not first.state_bytes and sum(x.is_floating_point() for x in first.inputs) == 1
-
-
-def _is_as_sound(errors: Sequence[float], own: Sequence[torch.Tensor], outcome: Outcome) -> bool:
-    """Whether an answer can be told from a wrong one as well as on the problem's own inputs.
-
-    Args:
-        errors: of the answers on these, relative; none without a float64 oracle.
-        own: the answers themselves.
-        outcome: of other inputs.
-    """
-    other = outcome.outputs["native"]
-    if not as_large(own, other):
-        return False
-    return not errors or as_exact(errors, relative_errors(outcome.outputs["float64"], other))
+    names = Suitability(reference, findings.first, findings.errors, seed, findings.training).suitable()
+    findings.deciding += tuple(name for name in names if name in distributions.DECIDING)
+    findings.probing += tuple(name for name in names if name in distributions.PROBING)
 
 
 def _try_answers(findings: _Findings, reference: Reference, precision: str, seed: int, seeds: int) -> None:
