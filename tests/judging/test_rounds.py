@@ -55,6 +55,23 @@ def test_a_wrong_answer_is_told_what_was_unusual_about_its_inputs() -> None:
         assert refused.value.message.endswith(words)
 
 
+def test_unusual_inputs_refuse_no_isolated_element_but_more_of_them_and_infinities() -> None:
+    """Where a bound meets a product that has become huge, rounding alone decides an element in a million."""
+    truth = torch.randn(256, 256)
+
+    def check(wrong: int, value: float, *, probing: bool) -> None:
+        got = truth.clone()
+        got.view(-1)[:wrong] = value
+        expected = Expected([], {"native": [truth]}, {}, mutates_inputs=False, work=[])
+        delivery = Delivery(names=[], needed=False)
+        check_outputs(Answer([got], [{}], None, [], [], 0.0), expected, 1, delivery, probing=probing)
+
+    check(6, 9.0, probing=True)
+    for wrong, value, probing in ((7, 9.0, True), (1, 9.0, False), (1, float("inf"), True)):
+        with pytest.raises(Ruling):
+            check(wrong, value, probing=probing)
+
+
 @pytest.mark.parametrize(("num_rounds", "num_beyond"), [(2, 1), (4, 1), (5, 1), (6, 0), (10, 0)])
 def test_few_rounds_have_one_more_on_inputs_that_they_did_not_meet(
     monkeypatch: pytest.MonkeyPatch, num_rounds: int, num_beyond: int

@@ -194,6 +194,22 @@ def test_distributions_stay_where_the_reference_stays_finite() -> None:
     assert "offset" not in report.probing or "heavy" not in report.probing
 
 
+@pytest.mark.parametrize(
+    ("forward", "scales"),
+    [
+        ("x @ xs[1]", True),
+        ("torch.relu(x @ xs[1] + xs[2])", True),
+        ("torch.minimum(torch.maximum(x @ xs[1], xs[2]), xs[3])", False),
+    ],
+)
+def test_inputs_scale_where_all_of_the_answer_does(forward, scales) -> None:
+    """Beside a product that has become huge, bounds leave some elements to chance, and rounding decides these."""
+    inputs = "torch.randn(2048, 64), torch.randn(64, 1024) / 8, torch.randn(1024), torch.randn(1024)"
+    report = _audit(forward, inputs)
+    assert report.admitted
+    assert ("scaled" in report.probing) == scales
+
+
 def test_facts_for_the_judge() -> None:
     report = _audit("self.n(x @ xs[1])", "torch.randn(32, 64), torch.randn(64, 48)", "self.n = nn.BatchNorm1d(48)")
     assert report.admitted

@@ -31,7 +31,7 @@ from kerneldojo.problems.source import ProblemError, check_source
 from kerneldojo.problems.suitability import Suitability
 from kerneldojo.schema import Problem
 
-VERSION = "13"
+VERSION = "14"
 """Raised whenever a change could move what an audit finds: what was found before is then forgotten."""
 SEEDS = 3
 SAME = 1e-2
