@@ -19,7 +19,7 @@ from kerneldojo.judging.reference import Expected
 from kerneldojo.judging.rounds import Conduct, Match, drawn_order
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.problems.distributions import DECIDING as ALL
-from kerneldojo.problems.distributions import FILLING, TELLING
+from kerneldojo.problems.distributions import FILLING, PROBING, SIDED, TELLING
 
 DECIDING = tuple(name for name in ALL if name != FILLING[1])
 """As many as a problem can have: one of the two for inputs that hold one value."""
@@ -55,21 +55,27 @@ def test_a_wrong_answer_is_told_what_was_unusual_about_its_inputs() -> None:
         assert refused.value.message.endswith(words)
 
 
-def test_unusual_inputs_refuse_no_isolated_element_but_more_of_them_and_infinities() -> None:
+@pytest.mark.parametrize("distribution", ALL + PROBING)
+def test_unusual_inputs_refuse_no_isolated_element_but_more_of_them_and_infinities(distribution: str) -> None:
     """Where a bound meets a product that has become huge, rounding alone decides an element in a million."""
     truth = torch.randn(256, 256)
+    is_lenient = distribution in (*SIDED, *PROBING)
 
-    def check(wrong: int, value: float, *, probing: bool) -> None:
+    def is_right(num_wrong: int, value: float) -> bool:
         got = truth.clone()
-        got.view(-1)[:wrong] = value
+        got.view(-1)[:num_wrong] = value
+        answer = Answer([got], [{}], None, [], [], 0.0)
         expected = Expected([], {"native": [truth]}, {}, mutates_inputs=False, work=[])
-        delivery = Delivery(names=[], needed=False)
-        check_outputs(Answer([got], [{}], None, [], [], 0.0), expected, 1, delivery, probing=probing)
+        try:
+            check_outputs(answer, expected, 1, Delivery(names=[], needed=False), distribution=distribution)
+        except Ruling:
+            return False
+        return True
 
-    check(6, 9.0, probing=True)
-    for wrong, value, probing in ((7, 9.0, True), (1, 9.0, False), (1, float("inf"), True)):
-        with pytest.raises(Ruling):
-            check(wrong, value, probing=probing)
+    assert is_right(6, 9.0) == is_lenient
+    assert not is_right(7, 9.0)
+    assert not is_right(1, float("inf"))
+    assert not is_right(60_000, 0.0)
 
 
 @pytest.mark.parametrize(("num_rounds", "num_beyond"), [(2, 1), (4, 1), (5, 1), (6, 0), (10, 0)])

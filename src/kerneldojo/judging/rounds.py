@@ -183,14 +183,8 @@ class Match:
             question.inputs = None  # They have been given, and answered by the reference.
         answer, expected = self._answers(question, node, hold)
         self._note(answer, expected, steady=steady)
-        checked = check_outputs(
-            answer,
-            expected,
-            self.conduct.reduction_length,
-            delivery,
-            distribution=question.distribution,
-            probing=probing,
-        )
+        length, distribution = self.conduct.reduction_length, question.distribution
+        checked = check_outputs(answer, expected, length, delivery, distribution=distribution)
         if not probing:
             self.seen.max_error = max(self.seen.max_error or 0.0, checked.error)
             if checked.precision_class is not None and self.seen.precision_class != "tf32":

@@ -19,7 +19,8 @@ its own process to what `get_inputs` returned. Shapes, dtypes and strides are ke
 * `offset`: everything is shifted far from zero, where differences of large numbers lose digits.
 * `heavy`: every element is scaled by its own log-normal factor, so that a few dominate.
 * `scaled`: float32 tensors are multiplied by a power of two beyond the range of float16, which has TF32's precision
-  and would otherwise pass for it. Only for problems whose outputs scale along (`audit` finds out which do).
+  and would otherwise pass for it. Only for problems whose outputs scale along, and as exactly as before (`audit` finds
+  out which do): where bounds do not, next to nothing of a product is left in sight, and that to rounding.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ SIDED = ("negative", "opposed")
 FILLING = ("holed", "filled")
 """Deciding distributions for inputs that hold one value alone; of the two a problem has one at most."""
 DECIDING = (*TELLING, *SIDED, "scalars", *FILLING)
-"""Distributions in which every answer must be right."""
+"""Distributions in which every answer must be right; in those with sides, but for isolated elements."""
 PROBING = ("offset", "heavy", "scaled")
 """Distributions that refuse only non-finite or grossly wrong answers."""
 NAMES = DECIDING + PROBING
