@@ -49,6 +49,7 @@ def measure(task: Task, device: str, way: str) -> dict[str, Any]:
 def _trainer(task: Task, way: str, folder: str, *, on_gpu: bool) -> Any:
     import trl
     from datasets import Dataset
+    from datasets.table import InMemoryTable
 
     steps = task.num_warm + task.num_steps
     texts = [{"prompt": text_of(ids)} for step in range(steps) for ids in prompts_of(task, step)]
@@ -81,7 +82,8 @@ def _trainer(task: Task, way: str, folder: str, *, on_gpu: bool) -> Any:
     return trl.GRPOTrainer(
         model=model_of(task, torch.bfloat16 if on_gpu else torch.float32),
         args=config,
-        train_dataset=Dataset.from_list(texts),
+        # Named here, as `datasets` cannot pickle the tables of every pyarrow to make up a name.
+        train_dataset=Dataset(InMemoryTable.from_pylist(texts), fingerprint="prompts"),
         processing_class=tokenizer,
         reward_funcs=lambda completions, **_: [float(number % 7) for number in range(len(completions))],
     )
