@@ -12,8 +12,8 @@ choice of a temperature for every policy on the validation graphs; then the test
 all temperatures, under a stricter protocol than that of training and judged in full for every policy. Sizes are in
 runs/h200.toml; what is claimed, and when it holds, in docs/results/README.md.
 
-Everything goes on where a killed process left it. A pack holds results, starts and the corpus; a run of RL that is
-under way goes on only on the same machine.
+Everything goes on where a killed process left it. A pack holds results, starts, policies that are still to be measured,
+and the corpus; a run of RL that is under way goes on only on the same machine.
 """
 
 from __future__ import annotations
@@ -159,23 +159,12 @@ class Proof:
 
     def make_start(self, seed: int) -> str:
         """SFT, rounded to bf16."""
-        import torch
-
-        from kerneldojo.training.models import load_model
         from kerneldojo.training.parallel import start_ranks
         from kerneldojo.training.sft import train_sft
-        from kerneldojo.training.tokens import load_tokenizer
 
         told = sft_config(self.config, self.place, seed)
         outcome = checked(train_sft(told, start_ranks(told.device), resume=True, show=False))
-        model, tokenizer = load_model(str(told.output / "model")), load_tokenizer(str(told.output / "model"))
-        target = self.place.start(seed)
-        partial = target.with_name(f".{target.name}.{os.getpid()}")
-        model.to(torch.bfloat16).save_pretrained(partial)
-        tokenizer.save_pretrained(partial)
-        write_json(partial / DONE, {"steps": outcome.steps})
-        shutil.rmtree(target, ignore_errors=True)
-        partial.rename(target)
+        keep_model(told.output / "model", self.place.start(seed), outcome.steps)
         result = self.place.result(SFT, seed)
         result.mkdir(parents=True, exist_ok=True)
         shutil.copy(told.output / "metrics.jsonl", result / "metrics.jsonl")
@@ -195,6 +184,7 @@ class Proof:
         for file in ("metrics.jsonl", "config.json"):
             shutil.copy(told.output / file, result / file)
         write_json(result / "rollouts.json", self._rollouts(told.output / "rollouts"))
+        keep_model(told.output / "model", self.place.trained(name, seed), outcome.steps)
         write_json(result / "trained.json", {"steps": outcome.steps, "machine": machine()})
         return f"{outcome.steps} steps"
 
@@ -210,9 +200,7 @@ class Proof:
 
     def model(self, name: str, seed: int) -> Path:
         """The weights of a policy."""
-        if name == SFT:
-            return self.place.start(seed)
-        return rl_config(self.config, self.place, name, seed).output / "model"
+        return self.place.start(seed) if name == SFT else self.place.trained(name, seed)
 
     def validate(self, name: str, seed: int) -> str:
         """The choice of a temperature."""
@@ -289,6 +277,22 @@ def exploits_of(episodes: Sequence[Episode]) -> dict[str, Any]:
     return {"exploits": dict(counts), "paid by a naive evaluator": dict(paid), "examples": examples}
 
 
+def keep_model(source: Path, target: Path, steps: int) -> None:
+    """A policy as it is measured, and as it travels: in bf16, whole or not at all."""
+    import torch
+
+    from kerneldojo.training.models import load_model
+    from kerneldojo.training.tokens import load_tokenizer
+
+    model, tokenizer = load_model(str(source)), load_tokenizer(str(source))
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    model.to(torch.bfloat16).save_pretrained(partial)
+    tokenizer.save_pretrained(partial)
+    write_json(partial / DONE, {"steps": steps})
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+
+
 def checked(outcome: Outcome) -> Outcome:
     """Go on only after a phase that ended as it was meant to."""
     if outcome.reason == "stopped":
@@ -320,15 +324,23 @@ def alarm(clock: Clock) -> Generator[None]:
 
 
 def write_pack(proof: Proof, folder: Path) -> None:
-    """Results, and while there is something to do also starts that are still needed, and the corpus."""
+    """Results, and while there is something to do also the models that are still needed, and the corpus."""
     place = proof.place
     missing = [
         seed for seed in proof.config.seeds if not all((place.result(name, seed) / DONE).exists() for name in POLICIES)
     ]
     starts = [f"starts/seed-{seed}" for seed in missing if place.start(seed).exists()]
+    trained = [
+        f"trained/{name}-{seed}" for seed in missing for name in POLICIES if is_to_be_measured(place, name, seed)
+    ]
     corpus = ["collected"] if len(starts) < len(missing) else [f"collected/{DONE}"]
-    # What was trained but not measured needs its weights.
-    for names in (["results", *starts, *corpus], ["results", *corpus], ["results", f"collected/{DONE}"]):
+    # What was trained but not measured is trained again where its weights do not fit.
+    for names in (
+        ["results", *starts, *trained, *corpus],
+        ["results", *starts, *corpus],
+        ["results", *corpus],
+        ["results", f"collected/{DONE}"],
+    ):
         try:
             written = pack(place.out, folder, names)
         except PackError as error:
@@ -339,14 +351,18 @@ def write_pack(proof: Proof, folder: Path) -> None:
     raise SystemExit("no pack could be written")
 
 
+def is_to_be_measured(place: Places, name: str, seed: int) -> bool:
+    """Whether a policy was trained by RL, and has not met the test graphs yet."""
+    return (place.trained(name, seed) / DONE).exists() and not (place.result(name, seed) / DONE).exists()
+
+
 def forget_unmeasured(place: Places, config: ProofConfig) -> None:
-    """On another machine: what was trained but not measured has lost its weights, and is trained again."""
+    """On another machine: what was trained but not measured, and did not come along, is trained again."""
     for seed in config.seeds:
-        for name in POLICIES:
+        for name in (name for name in POLICIES if name != SFT):
             result = place.result(name, seed)
-            lost = name != SFT and not (place.work(name, seed) / "model").exists()
-            if lost and result.exists() and not (result / DONE).exists():
-                shutil.rmtree(result)
+            if not (result / DONE).exists() and not is_to_be_measured(place, name, seed):
+                shutil.rmtree(result, ignore_errors=True)
 
 
 def main(told: Sequence[str] | None = None) -> int:

@@ -129,6 +129,10 @@ class Places(Frozen):
         """The model after SFT, rounded to bf16 as it travels."""
         return self.out / "starts" / f"seed-{seed}"
 
+    def trained(self, name: str, seed: int) -> Path:
+        """The model after RL, rounded likewise."""
+        return self.out / "trained" / f"{name}-{seed}"
+
     def work(self, name: str, seed: int) -> Path:
         """What is under way."""
         return self.out / "work" / f"{name}-{seed}"

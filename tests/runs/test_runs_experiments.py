@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import analysis
+import h200
 import pytest
 import side_by_side
 from proof import trial
@@ -163,6 +164,25 @@ def test_the_policy_has_a_gpu_between_verdicts_and_never_beside_them(monkeypatch
     assert (both.judges, both.policy, both.sampler) == (("cuda:0", "cuda:1"), "cuda:0", "cpu")
     apart = places(Path("out"), "cuda:1", "cuda:0")
     assert (apart.judges, apart.policy, apart.sampler) == (("cuda:1",), "cuda:0", "cuda:0")
+
+
+def test_a_policy_that_travels_is_measured_elsewhere_and_one_that_does_not_is_trained_again(tmp_path: Path) -> None:
+    config = load_proof(ROOT / "runs" / "h200.toml", tiny=False)
+    place = places(tmp_path / "here", "model:h100", "auto")
+    for name in (CHECKED, NAIVE):
+        write_json(place.result(name, 0) / "trained.json", {"steps": 1})
+    for model in (place.start(0), place.trained(CHECKED, 0)):
+        write_json(model / "done.json", {})
+    h200.write_pack(h200.Proof(config, place, Clock(None)), tmp_path / "pack")
+    there = places(tmp_path / "there", "model:h100", "auto")
+    unpack(tmp_path / "pack", there.out)
+    h200.forget_unmeasured(there, config)
+    assert (there.result(CHECKED, 0) / "trained.json").exists() and (there.trained(CHECKED, 0) / "done.json").exists()
+    assert not there.result(NAIVE, 0).exists()
+    write_json(place.result(CHECKED, 0) / "done.json", {})
+    h200.write_pack(h200.Proof(config, place, Clock(None)), tmp_path / "after")
+    unpack(tmp_path / "after", tmp_path / "last")
+    assert not (tmp_path / "last" / "trained").exists() and (tmp_path / "last" / "starts" / "seed-0").exists()
 
 
 def test_an_unknown_arm_is_told_in_one_line(tmp_path: Path) -> None:
