@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +96,31 @@ def test_a_refused_run_does_not_lock_its_folder(tmp_path: Path, collected: Path,
         sft.train_sft(right, ranks, show=False)
     with pytest.raises(ConfigError, match="data: differs"):
         sft.train_sft(wrong, ranks, resume=True, show=False)
+
+
+def test_two_processes_do_not_write_to_one_folder(tmp_path: Path, collected: Path, ranks: Ranks) -> None:
+    told = toy_world.sft_config(tmp_path / "run", collected, epochs=0.1)
+    told.output.mkdir()
+    taken = told.output / "checkpoints" / ".partial-of-another"
+    taken.mkdir(parents=True)
+    script = f"""
+import time
+from pathlib import Path
+from kerneldojo.rollout.lock import Lock
+lock = Lock(Path({str(told.output / "lock")!r}))
+print("held", flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        try:
+            with pytest.raises(ConfigError, match=rf"^output: .*another run \(process {other.pid}\)"):
+                sft.train_sft(told, ranks, show=False)
+            assert taken.is_dir(), "what the other writes is no rest of a killed process"
+        finally:
+            other.kill()
+    assert sft.train_sft(told, ranks, show=False).steps == 1, "a killed process holds nothing"
+    assert not taken.exists()
 
 
 def test_a_run_does_not_go_on_with_other_data(tmp_path: Path, collected: Path, ranks: Ranks) -> None:

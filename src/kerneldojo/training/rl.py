@@ -49,13 +49,13 @@ def train_rl(config: RLConfig, executor: Executor, ranks: Ranks, *, resume: bool
         ConfigError: configuration, model, problems and folder do not go together, in one line.
     """
     problems, held_out = _problems(config, config.problems, "problems"), _held_out(config)
-    checkpoints, latest = open_run(config, config.output, ranks, resume=resume, keep=config.keep_checkpoints)
-    learner = open_learner(
-        config.model, config.optimizer, ranks, seed=config.seed, checkpoint=latest, sampler=config.sampling.engine
-    )
-    _check_template(config, problems[0], learner)
-    run = _Training(config, learner, executor, problems, held_out, checkpoints)
-    return run.run(latest, show=show and ranks.is_first)
+    with open_run(config, config.output, ranks, resume=resume, keep=config.keep_checkpoints) as (checkpoints, latest):
+        learner = open_learner(
+            config.model, config.optimizer, ranks, seed=config.seed, checkpoint=latest, sampler=config.sampling.engine
+        )
+        _check_template(config, problems[0], learner)
+        run = _Training(config, learner, executor, problems, held_out, checkpoints)
+        return run.run(latest, show=show and ranks.is_first)
 
 
 def _problems(config: RLConfig, specs: Sequence[str], key: str) -> list[Problem]:

@@ -3,6 +3,7 @@
 run/config.json          what it was told (a run goes on only under the same)
 run/metrics.jsonl        one line a step
 run/checkpoints/         step-000010/, ...
+run/lock                 held by the process that writes here
 run/model -> ...         the newest weights, an ordinary Hugging Face checkpoint
 run/best -> ...          RL: those that did best on the evaluation problems
 """
@@ -11,10 +12,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from kerneldojo.files import write_whole
+from kerneldojo.rollout.lock import Lock, RunError
 from kerneldojo.schema import Frozen
 from kerneldojo.training.checkpoints import CheckpointError, Checkpoints
 from kerneldojo.training.journal import read_journal
@@ -40,28 +44,51 @@ class Outcome:
         return self.reason in ("finished", "stopped")
 
 
-def open_run(config: Frozen, output: Path, ranks: Ranks, *, resume: bool, keep: int) -> tuple[Checkpoints, Path | None]:
-    """Make or find the folder of a run; its checkpoints, and the one to go on from (None for a new run).
+@contextmanager
+def open_run(
+    config: Frozen, output: Path, ranks: Ranks, *, resume: bool, keep: int
+) -> Generator[tuple[Checkpoints, Path | None]]:
+    """Make or find the folder of a run, and have it to oneself meanwhile.
 
     The first rank looks and tells the others: a folder that it has just made is not an old run.
 
+    Yields:
+        Its checkpoints, and the one to go on from (None for a new run).
+
     Raises:
-        ConfigError: the folder holds a run already and `resume` is False, or a run with another configuration.
+        ConfigError: another process writes there, or the folder holds a run already and `resume` is False, or a run
+            with another configuration.
     """
     checkpoints = Checkpoints(output / "checkpoints", keep)
     mistake = ""
     latest: Path | None = None
-    if ranks.is_first:
-        try:
-            _open_folder(config, output, is_begun=_is_begun(output, checkpoints), resume=resume)
-            checkpoints.sweep()
-            latest = checkpoints.latest() if resume else None
-        except ConfigError as error:
-            mistake = str(error)
-    mistake, latest = ranks.from_first((mistake, latest))
-    if mistake:
-        raise ConfigError(mistake)
-    return checkpoints, latest
+    lock: Lock | None = None
+    try:
+        if ranks.is_first:
+            try:
+                lock = _lock(output)
+                _open_folder(config, output, is_begun=_is_begun(output, checkpoints), resume=resume)
+                checkpoints.sweep()
+                latest = checkpoints.latest() if resume else None
+            except ConfigError as error:
+                mistake = str(error)
+        mistake, latest = ranks.from_first((mistake, latest))
+        if mistake:
+            raise ConfigError(mistake)
+        yield checkpoints, latest
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _lock(output: Path) -> Lock:
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        return Lock(output / "lock")
+    except OSError as error:
+        raise ConfigError(f"output: cannot write {output}: {error.strerror}") from error
+    except RunError as error:
+        raise ConfigError(f"output: {error}") from error
 
 
 def _is_begun(output: Path, checkpoints: Checkpoints) -> bool:
@@ -84,7 +111,6 @@ def _open_folder(config: Frozen, output: Path, *, is_begun: bool, resume: bool) 
             if before.get(key) != told.get(key):
                 raise ConfigError(f"{key}: differs from the run in {output}, which can only go on as it was")
     try:
-        output.mkdir(parents=True, exist_ok=True)
         write_whole(path, f"{json.dumps(told, indent=2)}\n".encode())
     except OSError as error:
         raise ConfigError(f"output: cannot write {path}: {error.strerror}") from error

@@ -40,19 +40,21 @@ def train_sft(config: SFTConfig, ranks: Ranks, *, resume: bool = False, show: bo
     Raises:
         ConfigError: the configuration, the data and the folder do not go together, in one line.
     """
-    checkpoints, latest = open_run(config, config.output, ranks, resume=resume, keep=config.keep_checkpoints)
-    episodes = list(read_episodes(config))
-    tokenizer = None
-    if latest is None and config.model.path is None:
-        tokenizer = train_tokenizer(corpus(episodes), config.model.shape.vocabulary)
-    learner = open_learner(
-        config.model, config.optimizer, ranks, seed=config.seed, checkpoint=latest, tokenizer=tokenizer
-    )
-    limit = config.keep.max_tokens or getattr(learner.model.config, "max_position_embeddings", None)
-    samples = list(samples_of(episodes, learner.tokenizer, config.keep, limit))
-    if len(samples) <= config.num_validation:
-        raise ConfigError(f"data: {len(samples)} samples pass `keep`, and num_validation is {config.num_validation}")
-    return _Training(config, learner, samples, checkpoints).run(latest, show=show and ranks.is_first)
+    with open_run(config, config.output, ranks, resume=resume, keep=config.keep_checkpoints) as (checkpoints, latest):
+        episodes = list(read_episodes(config))
+        tokenizer = None
+        if latest is None and config.model.path is None:
+            tokenizer = train_tokenizer(corpus(episodes), config.model.shape.vocabulary)
+        learner = open_learner(
+            config.model, config.optimizer, ranks, seed=config.seed, checkpoint=latest, tokenizer=tokenizer
+        )
+        limit = config.keep.max_tokens or getattr(learner.model.config, "max_position_embeddings", None)
+        samples = list(samples_of(episodes, learner.tokenizer, config.keep, limit))
+        if len(samples) <= config.num_validation:
+            raise ConfigError(
+                f"data: {len(samples)} samples pass `keep`, and num_validation is {config.num_validation}"
+            )
+        return _Training(config, learner, samples, checkpoints).run(latest, show=show and ranks.is_first)
 
 
 class _Training:
