@@ -53,3 +53,11 @@ def test_json_is_one_line_of_ascii_that_any_reader_takes() -> None:
     loaded = json.loads(text)
     assert loaded["message"] == HOSTILE * 3
     assert loaded["max_error"] is None
+
+
+def test_an_output_that_takes_nothing_is_told_in_one_line() -> None:
+    command = f"{sys.executable} -m kerneldojo.cli problems show softmax_rows"
+    for target, code, words in (("/dev/full", 3, "No space left on device"), ("&-", 2, "standard output is closed")):
+        done = subprocess.run(["sh", "-c", f"{command} >{target}"], stderr=subprocess.PIPE, text=True, check=False)
+        assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
+        assert words in done.stderr

@@ -21,6 +21,7 @@ programs, or drawn for people. Exit codes are few and mean one thing each:
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from importlib.metadata import version
@@ -118,6 +119,9 @@ def _top(
 
 def app() -> None:
     """Run the command line of this process and exit with its code."""
+    if sys.stdout is None:
+        say("standard output is closed: there is nowhere to say what was found")
+        sys.exit(2)
     try:
         code: object = commands(prog_name="dojo", standalone_mode=False)
     except BadUsage as error:
@@ -130,6 +134,12 @@ def app() -> None:
         command = error.ctx.command_path if error.ctx is not None else "dojo"
         say(f"{one_line(error.format_message())} (see `{command} --help`)")
         sys.exit(2)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EPIPE):
+            traceback.print_exc(file=sys.stderr)
+        where = f": {error.filename}" if error.filename else ""
+        say(f"cannot read or write: {one_line(error.strerror or str(error))}{where}")
+        sys.exit(3)
     except Exception as error:
         traceback.print_exc(file=sys.stderr)
         say(f"a fault of ours: {one_line(f'{type(error).__name__}: {error}')}")
