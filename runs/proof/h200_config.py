@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from kerneldojo.policies.teacher.config import Level, TeacherConfig
 from kerneldojo.schema import Frozen
 from kerneldojo.training.config import RLConfig, SFTConfig
 from proof.arms import merged
@@ -34,6 +35,8 @@ class ProofConfig(Frozen):
     """Graphs that the teacher answers for, and that RL learns from."""
     num_answers: int = Field(default=1, gt=0)
     """The teacher's answers to each."""
+    shares: dict[Level, float] = Field(default_factory=lambda: dict(TeacherConfig().shares))
+    """How many of these are of which level (weights)."""
     collect_on: str = "model:h200"
     """Device that judges these, on the same graphs at their small size: SFT learns from all of them, whatever their
     verdict, so that they need no clock."""
