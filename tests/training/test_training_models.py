@@ -147,3 +147,36 @@ def test_an_adapter_whose_model_is_gone_says_so(adapted: Path, ranks: Ranks, tmp
         (folder / "adapter_config.json").write_text(json.dumps({**told, "base_model_name_or_path": base}))
         with pytest.raises(ConfigError, match=rf"^model\.path: the adapter in .*orphan {words}"):
             opened(ranks, path=str(folder))
+
+
+def test_a_cold_start_teaches_tokens_that_a_pretrained_model_lacks(
+    imitator: Path, collected: Path, ranks: Ranks, tmp_path: Path
+) -> None:
+    marks = ("<idea>", "</idea>")
+    learner = opened(ranks, path=str(imitator), new_tokens=marks)
+    known = load_model(str(imitator))
+    before = known.get_input_embeddings().weight
+    ids = [learner.tokenizer.encode(mark, add_special_tokens=False) for mark in marks]
+    assert ids == [[len(before)], [len(before) + 1]]
+    rows = learner.model.get_input_embeddings().weight
+    assert len(rows) == len(before) + 2 and torch.equal(rows[: len(before)], before)
+    assert torch.allclose(rows[-2:], before.mean(0).expand(2, -1), atol=1e-7)
+    assert learner.tokenizer.decode(ids[0], skip_special_tokens=True) == marks[0]
+    # Trained, saved, resumed and loaded by RL they stay what they are, and a checkpoint's spare rows are used first.
+    told = toy_world.sft_config(
+        tmp_path / "run", collected, model=ModelConfig(path=str(imitator), new_tokens=marks), epochs=0.5
+    )
+    train_sft(told, ranks, show=False)
+    more = told.model_copy(update={"epochs": 1.0})
+    assert train_sft(more, ranks, resume=True, show=False).reason == "finished"
+    again = opened(ranks, path=str(told.output / "model"), new_tokens=(*marks, "<third>"))
+    assert [again.tokenizer.encode(mark, add_special_tokens=False) for mark in marks] == ids
+    assert len(again.model.get_input_embeddings().weight) == len(before) + 3
+
+
+def test_new_tokens_need_a_model_that_can_learn_them(adapted: Path, ranks: Ranks) -> None:
+    for told in ({"new_tokens": ["<idea>"]}, {"new_tokens": ["<idea>"], "path": "a/b", "lora": {}}):
+        with pytest.raises(ValidationError, match="new_tokens: "):
+            ModelConfig.model_validate(told)
+    with pytest.raises(ConfigError, match=r"^model\.new_tokens: adapters"):
+        opened(ranks, path=str(adapted), new_tokens=["<idea>"])

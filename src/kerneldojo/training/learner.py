@@ -20,7 +20,7 @@ from torch import Tensor
 from kerneldojo.algorithms.log_probs import TokenLogProbs
 from kerneldojo.policies.sampler import Sampler, SamplerConfig, end_ids_of
 from kerneldojo.training.checkpoints import load_state, random_state, restore_random_state
-from kerneldojo.training.models import ModelConfig, check_path, loading, open_model
+from kerneldojo.training.models import ModelConfig, add_rows, check_path, loading, open_model
 from kerneldojo.training.optimizing import OptimizerConfig, Optimizers
 from kerneldojo.training.packing import Batch
 from kerneldojo.training.parallel import (
@@ -32,7 +32,8 @@ from kerneldojo.training.parallel import (
     whole_model,
 )
 from kerneldojo.training.scoring import Scorer, score_all
-from kerneldojo.training.tokens import load_tokenizer
+from kerneldojo.training.settings import ConfigError
+from kerneldojo.training.tokens import add_tokens, load_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -194,5 +195,9 @@ def open_learner(
             tokenizer = load_tokenizer(source)
     if tokenizer is None:
         raise ValueError("a model from nothing needs a tokenizer")
+    new_ids = add_tokens(tokenizer, config.new_tokens) if saved is None else []
     model, adapter = open_model(config, tokenizer, seed, saved)
+    if new_ids and adapter is not None:
+        raise ConfigError("model.new_tokens: adapters do not train the rows of new tokens")
+    add_rows(model, new_ids)
     return Learner(model, tokenizer, config, optimizer, ranks, adapter, sampler)

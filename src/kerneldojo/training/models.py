@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -87,12 +87,23 @@ class ModelConfig(Settings):
     """A checkpoint: a folder or a name of the hub. None: `new`."""
     new: NewModelConfig | Literal["laptop", "gpu", "gpu-large"] = "laptop"
     """Shape of a model from nothing, by itself or by the name of one of our sizes."""
+    new_tokens: tuple[str, ...] = ()
+    """Texts that become single tokens of the model in `path`, where they are none yet (`<plan>`): a cold start teaches
+    them. Their rows begin as the mean of the others."""
     lora: LoRAConfig | None = None
     """Adapters instead of all weights; None for all weights, or if `path` is an adapter, which then is trained on."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of the layers; the weights that the optimiser sees are float32. `auto`: bfloat16 on CUDA."""
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass rather than keeping them."""
+
+    @model_validator(mode="after")
+    def _new_tokens_can_be_learned(self) -> ModelConfig:
+        if self.new_tokens and self.path is None:
+            raise ValueError("new_tokens: a model from nothing has a tokenizer of its own")
+        if self.new_tokens and self.lora is not None:
+            raise ValueError("new_tokens: adapters do not train the rows of new tokens")
+        return self
 
     @property
     def shape(self) -> NewModelConfig:
@@ -186,6 +197,21 @@ def load_model(path: str) -> PreTrainedModel:
     if Path(path).is_dir():
         path = str(Path(path).absolute())  # adapters note it as the model that they belong to
     return cast("PreTrainedModel", AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32))
+
+
+def add_rows(model: PreTrainedModel, ids: Sequence[int]) -> None:
+    """Give new tokens rows in the embeddings and the output layer: the mean of those before them.
+
+    A checkpoint may have more rows than its tokenizer has tokens; those were never trained, and are set, too.
+    """
+    if not ids:
+        return
+    if ids[-1] >= cast("Any", model.get_input_embeddings()).num_embeddings:
+        model.resize_token_embeddings(ids[-1] + 1, mean_resizing=False)
+    for layer in (model.get_input_embeddings(), model.get_output_embeddings()):
+        weight: torch.Tensor = cast("Any", layer).weight
+        with torch.no_grad():
+            weight[ids[0] : ids[-1] + 1] = weight[: ids[0]].mean(dim=0)
 
 
 def with_lora(model: PreTrainedModel, config: LoRAConfig) -> Any:

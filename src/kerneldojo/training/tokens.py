@@ -117,6 +117,17 @@ def load_tokenizer(folder: str) -> PreTrainedTokenizerBase:
     return cast("PreTrainedTokenizerBase", AutoTokenizer.from_pretrained(folder))
 
 
+def add_tokens(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> list[int]:
+    """Let each text be one token of `tokenizer`; returns the ids of those that are new."""
+    from tokenizers import AddedToken
+
+    known = cast("Any", tokenizer)
+    before = len(known)
+    # Not "special": text that is read without special tokens still shows them.
+    known.add_tokens([AddedToken(text, normalized=False, special=False) for text in texts])
+    return list(range(before, len(known)))
+
+
 def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     """The ids of `text` itself: nothing added in front or behind."""
     ids = cast("Any", tokenizer).encode(text, add_special_tokens=False)
