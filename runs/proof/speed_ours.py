@@ -46,7 +46,9 @@ def _step(task: Task, learner: Learner, watch: Stopwatch, number: int) -> None:
         raise RuntimeError("answers have other lengths than they were asked for")
     samples = [Sample(tuple(prompt), one.ids) for prompt, one in zip(prompts, sampled, strict=True)]
     rows = task.prompt_tokens + task.answer_tokens
-    batches = make_batches(samples, row_tokens=rows, batch_tokens=rows * task.micro_batch, pad_id=learner.pad_id)
+    batches = make_batches(
+        samples, row_tokens=rows, batch_tokens=rows * task.micro_batch, pad_id=learner.pad_id, any_order=True
+    )
     num_tokens = sum(lengths)
     with watch.phase("log_probs"):
         before = learner.score(batches, num_tokens, 1.0).log_probs

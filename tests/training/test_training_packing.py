@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, GemmaConfig, LlamaConfig, Qwen3Config
 
 from kerneldojo.training.models import NewModelConfig, new_model
-from kerneldojo.training.packing import Sample, fill_rows, make_batches, sample_of_token, token_offsets
+from kerneldojo.training.packing import (
+    Sample,
+    fill_rows,
+    make_batches,
+    num_cells,
+    rows_alone,
+    sample_of_token,
+    token_offsets,
+)
 from kerneldojo.training.scoring import Scorer, has_plain_output, score_all
 
 CPU = torch.device("cpu")
@@ -34,12 +42,31 @@ def test_rows_hold_every_sample_once_and_are_not_overfull(lengths: list[int], ro
     assert all(len(row) == 1 or sum(lengths[index] for index in row) <= row_tokens for row in rows)
 
 
-@given(st.integers(1, 30), st.integers(0, 5), st.data())
-@settings(max_examples=25)
-def test_batches_hold_the_tokens_of_the_chosen(count: int, seed: int, data: st.DataObject) -> None:
+@given(st.lists(st.integers(1, 90), max_size=60), st.integers(10, 300))
+def test_rows_of_one_sample_each_are_padded_as_little_as_may_be(lengths: list[int], batch_tokens: int) -> None:
+    batches = rows_alone(lengths, batch_tokens)
+    flat = [index for batch in batches for row in batch for index in row]
+    assert sorted(flat) == list(range(len(lengths)))
+    assert [lengths[index] for index in flat] == sorted(lengths, reverse=True)
+    assert all(len(batch) == 1 or num_cells([batch], lengths) <= batch_tokens for batch in batches)
+    assert num_cells(batches, lengths) >= sum(lengths)
+
+
+def test_short_samples_of_very_different_lengths_are_packed_all_the_same() -> None:
+    samples = [Sample((1,) * length, (2,)) for length in (7, 7, 7, 60, 7, 7)]
+    (packed,) = make_batches(samples, row_tokens=61, batch_tokens=400, any_order=True)
+    assert packed.input_ids.shape == (2, 61)
+    similar = [Sample((1,) * length, (2,)) for length in (60, 59, 61, 60)]
+    alone = make_batches(similar, row_tokens=62, batch_tokens=124, any_order=True)
+    assert [tuple(batch.input_ids.shape) for batch in alone] == [(2, 62), (2, 61)]
+
+
+@given(st.integers(1, 30), st.integers(0, 5), st.booleans(), st.data())
+@settings(max_examples=50)
+def test_batches_hold_the_tokens_of_the_chosen(count: int, seed: int, any_order: bool, data: st.DataObject) -> None:
     samples = random_samples(count, seed)
     chosen = data.draw(st.lists(st.sampled_from(range(count)), unique=True))
-    batches = make_batches(samples, chosen=chosen, row_tokens=40, batch_tokens=100)
+    batches = make_batches(samples, chosen=chosen, row_tokens=40, batch_tokens=100, any_order=any_order)
     offsets = token_offsets(samples)
     expected = sorted(token for index in chosen for token in range(offsets[index], offsets[index + 1]))
     assert sorted(token for batch in batches for token in batch.tokens.tolist()) == expected
@@ -58,19 +85,26 @@ def test_packed_is_equal_to_one_by_one(family: str) -> None:
     samples = random_samples(14)
     num_tokens = token_offsets(samples)[-1]
     results = []
-    for packing in ({"row_tokens": 1, "batch_tokens": 1}, {"row_tokens": 64, "batch_tokens": 200}):
+    for packing in (
+        {"row_tokens": 1, "batch_tokens": 1},
+        {"row_tokens": 64, "batch_tokens": 200},
+        {"row_tokens": 33, "batch_tokens": 60, "any_order": True},
+    ):
         scorer.zero_grad()
         batches = make_batches(samples, **packing)
         assert (len(batches) == len(samples)) == (packing["row_tokens"] == 1)
+        is_alone = [bool((batch.position_ids.diff() == 1).all()) for batch in batches]
+        assert all(is_alone) == (packing["row_tokens"] != 64), "only rows of several samples need a mask"
         scores = score_all(scorer, batches, num_tokens, 0.7, CPU)
         for batch in batches:
             (scorer(batch, 0.7).log_probs * torch.sin(batch.tokens)).sum().backward()
         results.append((scores, [p.grad.clone() for p in scorer.parameters()]))
-    (alone, alone_grads), (packed, packed_grads) = results
-    assert torch.allclose(alone.log_probs, packed.log_probs, atol=1e-5)
-    assert torch.allclose(alone.entropy, packed.entropy, atol=1e-5)
-    for first, second in zip(alone_grads, packed_grads, strict=True):
-        assert torch.allclose(first, second, atol=1e-5)
+    alone, alone_grads = results[0]
+    for packed, packed_grads in results[1:]:
+        assert torch.allclose(alone.log_probs, packed.log_probs, atol=1e-5)
+        assert torch.allclose(alone.entropy, packed.entropy, atol=1e-5)
+        for first, second in zip(alone_grads, packed_grads, strict=True):
+            assert torch.allclose(first, second, atol=1e-5)
 
 
 def test_scores_are_those_of_the_model_itself() -> None:

@@ -6,6 +6,10 @@ FlashAttention's variable-length call) from it. Log-probabilities are the same a
 
 Attention over a row costs the square of its length, so rows should not be longer than they must: `row_tokens` of a few
 samples' length, and several rows in a batch.
+
+Rows of one sample each need no mask, for what pads them comes after all that counts, and attention without a mask is
+several times faster (on an H200 scoring ran at 114,000 tokens a second without, 58,000 with one). Where the order of
+samples is free and sorting them by length leaves little to pad, every sample has a row of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +19,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+MAY_PAD = 1.15
+"""So many times the tokens of packed rows may rows of one sample have, with what pads them, to be chosen."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,7 @@ class Batch:
     input_ids: Tensor
     """(B, L) int64."""
     position_ids: Tensor
-    """(B, L) int64, starting again at 0 with each sample."""
+    """(B, L) int64, starting again at 0 with each sample, and with what pads a row of several."""
     predictors: Tensor
     """(K,) int64: flat positions in (B · L) whose output predicts an answer's token."""
     targets: Tensor
@@ -72,6 +79,23 @@ def fill_rows(lengths: Sequence[int], row_tokens: int, num_open: int = 16) -> li
     return rows
 
 
+def rows_alone(lengths: Sequence[int], batch_tokens: int) -> list[list[list[int]]]:
+    """Batches of rows of one sample each, the longest first, of at most `batch_tokens` with what pads them."""
+    batches: list[list[list[int]]] = []
+    width = 0
+    for index in sorted(range(len(lengths)), key=lambda one: -lengths[one]):
+        if not batches or (len(batches[-1]) + 1) * width > batch_tokens:
+            batches.append([])
+            width = lengths[index]
+        batches[-1].append([index])
+    return batches
+
+
+def num_cells(batches: Sequence[Sequence[Sequence[int]]], lengths: Sequence[int]) -> int:
+    """Tokens of batches of rows of samples, with what pads them."""
+    return sum(len(rows) * max(sum(lengths[index] for index in row) for row in rows) for rows in batches)
+
+
 def make_batches(
     samples: Sequence[Sample],
     *,
@@ -79,21 +103,25 @@ def make_batches(
     row_tokens: int,
     batch_tokens: int,
     pad_id: int = 0,
+    any_order: bool = False,
 ) -> list[Batch]:
     """Pack the `chosen` samples (all by default) into batches of about `batch_tokens`.
+
+    `any_order`: all batches are for one step, so that it does not matter which of them a sample is in.
 
     `Batch.tokens` counts the answer tokens of *all* samples, chosen or not, so that sums over batches are sums over
     the step. Samples must have a prompt (something must predict the first token) and an answer.
     """
     picked = list(range(len(samples))) if chosen is None else list(chosen)
     offsets = token_offsets(samples)
-    rows = fill_rows([len(samples[index]) for index in picked], row_tokens)
+    lengths = [len(samples[index]) for index in picked]
+    rows = fill_rows(lengths, row_tokens)
     per_batch = max(1, batch_tokens // row_tokens)
-    batches: list[Batch] = []
-    for start in range(0, len(rows), per_batch):
-        members = [[picked[index] for index in row] for row in rows[start : start + per_batch]]
-        batches.append(_batch(samples, members, offsets, pad_id))
-    return batches
+    batches = [rows[start : start + per_batch] for start in range(0, len(rows), per_batch)]
+    if any_order:
+        alone = rows_alone(lengths, batch_tokens)
+        batches = alone if num_cells(alone, lengths) <= MAY_PAD * num_cells(batches, lengths) else batches
+    return [_batch(samples, [[picked[index] for index in row] for row in batch], offsets, pad_id) for batch in batches]
 
 
 def token_offsets(samples: Sequence[Sample]) -> list[int]:
@@ -130,7 +158,9 @@ def _batch(samples: Sequence[Sample], rows: list[list[int]], offsets: list[int],
             positions.extend(range(len(sample)))
         padding = -len(ids) % width
         ids.extend([pad_id] * padding)
-        positions.extend(range(padding))
+        # One sample goes on into its padding: positions that start again would ask for a mask.
+        first = len(samples[row[0]]) if len(row) == 1 else 0
+        positions.extend(range(first, first + padding))
     shape = (len(rows), width)
     return Batch(
         torch.tensor(ids, dtype=torch.int64).view(shape),

@@ -236,6 +236,7 @@ class Updates:
             row_tokens=packing.row_tokens,
             batch_tokens=packing.micro_batch_tokens,
             pad_id=self.learner.pad_id,
+            any_order=True,
         )
 
     def _reference_log_probs(self, batches: Sequence[Batch], data: StepData) -> Tensor | None:
