@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
 import sys
@@ -51,7 +52,9 @@ class Server:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         path = [str(Path("src").resolve()), *(entry for entry in sys.path if entry)]
         code = SERVER.format(path=path, fd=theirs.fileno())
-        self._process = subprocess.Popen([sys.executable, "-c", code], pass_fds=[theirs.fileno()])
+        self._folder = tempfile.TemporaryDirectory(prefix="dojo-test-")  # for what it compiles for itself
+        environment = {**os.environ, "TMPDIR": self._folder.name}
+        self._process = subprocess.Popen([sys.executable, "-c", code], pass_fds=[theirs.fileno()], env=environment)
         theirs.close()
         assert self._control.recv(16) == b"ready"
 
@@ -61,6 +64,7 @@ class Server:
     def close(self) -> None:
         self._control.close()
         self._process.wait(20)
+        self._folder.cleanup()
 
 
 class Hosted:

@@ -28,7 +28,7 @@ CUDA_ERROR_NOT_INITIALIZED = 3
 @cache
 def heap() -> Heap:
     """The process' allocator, installed on first use. Before that, torch must not have allocated on the device."""
-    folder = Path(os.environ.get("DOJO_CACHE_DIR") or tempfile.mkdtemp(prefix="dojo-allocator-"))
+    folder = Path(tempfile.mkdtemp(prefix="dojo-allocator-"))
     allocator = Heap(compile_allocator(folder))
     allocator.install()
     return allocator
