@@ -11,7 +11,7 @@ from policy_requests import SOURCE
 
 from kerneldojo.episodes.config import PlayConfig
 from kerneldojo.episodes.feedback import feedback
-from kerneldojo.policies import Request
+from kerneldojo.policies import Request, open_policy
 from kerneldojo.policies.teacher import LEVELS, Teacher, TeacherConfig, teach
 from kerneldojo.policies.teacher.feedback import read_feedback, read_words
 from kerneldojo.policies.teacher.tasks import task_of
@@ -66,6 +66,14 @@ def test_equal_requests_get_equal_answers(quality):
     assert teacher.name == f"teacher:{quality}" and not teacher.gives_ids
     for seed, problem in enumerate(PROBLEMS[:6]):
         assert written(teacher, asked(problem, seed)) == written(Teacher.of(quality), asked(problem, seed))
+
+
+def test_a_mixture_of_ones_own_has_a_name():
+    teacher = Teacher.of("lazy=0.5,fused=2")
+    assert teacher.config.shares == {"lazy": 0.5, "fused": 2.0} and teacher.config.quality == "mixture"
+    assert teacher.name == "teacher:lazy=0.5,fused=2" == open_policy(teacher.name).name
+    written_by = {written(teacher, asked(PROBLEMS[0], seed)) for seed in range(40)}
+    assert teach(PROBLEMS[0], "fused") in written_by and len(written_by) > 1
 
 
 @pytest.mark.parametrize("quality", ["lazy", "fused", "tuned"])
@@ -166,6 +174,10 @@ def test_bad_input_is_refused_in_one_line():
     with pytest.raises(ValueError, match="unknown quality 'best'") as error:
         Teacher.of("best")
     assert "\n" not in str(error.value)
+    for wrong in ("best=1", "lazy=much", "lazy=-1", "lazy=1,lazy=2", "lazy=inf", "lazy=nan", "lazy=1,", "lazy=0"):
+        with pytest.raises(ValueError, match="share") as error:
+            Teacher.of(wrong)
+        assert "\n" not in str(error.value)
     with pytest.raises(ValueError):
         TeacherConfig(shares={"lazy": -1.0})
     with pytest.raises(ValueError):

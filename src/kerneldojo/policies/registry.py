@@ -1,6 +1,6 @@
 """Policies by name, as the command line and configurations write them.
 
-teacher[:QUALITY]     templates over operation graphs, at a chosen quality
+teacher[:QUALITY]     templates over operation graphs, at a chosen quality (or a mixture: lazy=3,fused=1)
 openai:MODEL[@URL]    any OpenAI-compatible chat endpoint
 hf:PATH               a Hugging Face model in this process
 vllm:URL[#MODEL]      a vLLM server
@@ -82,10 +82,8 @@ def _module(name: str, extra: str) -> Any:
 
 def _teacher(rest: str, settings: dict[str, Any]) -> Policy:
     teacher = _module("teacher", "judge").Teacher
-    if rest and not settings:
-        return teacher.of(rest)
-    quality = {"quality": rest} if rest else {}
-    return teacher(_configured(_module("teacher.config", "judge").TeacherConfig, {**quality, **settings}))
+    named = teacher.of(rest).config.model_dump() if rest else {}
+    return teacher(_configured(_module("teacher.config", "judge").TeacherConfig, {**named, **settings}))
 
 
 def _openai(rest: str, settings: dict[str, Any]) -> Policy:

@@ -2,7 +2,7 @@
 
 from kerneldojo.policies.teacher import Teacher, teach
 
-policy = Teacher.of("mixture")      # or broken, cheating, lazy, fused, tuned
+policy = Teacher.of("mixture")      # or broken, cheating, lazy, fused, tuned, or lazy=3,fused=1
 source = teach(problem, "fused")    # the code alone
 """
 

@@ -10,6 +10,8 @@ of the trajectories from which a small model learns.
 
 from __future__ import annotations
 
+import math
+
 from kerneldojo.policies.policy import Request
 from kerneldojo.policies.teacher import broken, cheating
 from kerneldojo.policies.teacher.config import LEVELS, Level, Quality, TeacherConfig
@@ -40,11 +42,13 @@ class Teacher:
 
     @classmethod
     def of(cls, quality: str) -> Teacher:
-        """The teacher that `teacher:QUALITY` names.
+        """The teacher that `teacher:QUALITY` names: a level, `mixture`, or a mixture of one's own (`lazy=3,fused=1`).
 
         Raises:
             ValueError: there is no such quality, in one line.
         """
+        if "=" in quality:
+            return cls(TeacherConfig(shares=_shares(quality)))
         known: tuple[Quality, ...] = (*LEVELS, "mixture")
         for name in known:
             if name == quality:
@@ -53,7 +57,9 @@ class Teacher:
 
     @property
     def name(self) -> str:
-        """For example `teacher:fused`."""
+        """For example `teacher:fused`, or `teacher:lazy=3,fused=1`."""
+        if self.config.quality == "mixture" and self.config.shares != TeacherConfig().shares:
+            return "teacher:" + ",".join(f"{level}={share:g}" for level, share in self.config.shares.items())
         return f"teacher:{self.config.quality}"
 
     @property
@@ -109,6 +115,25 @@ class Teacher:
             return "cheating" if feedback.complaint == "exploit" else "broken"
         # Mended honestly: mostly as it was meant, and now and then with less ambition.
         return "fused" if stream.uniform() < 0.7 else "lazy"
+
+
+def _shares(text: str) -> dict[Level, float]:
+    """`lazy=3,fused=1` as weights."""
+    known: dict[str, Level] = {level: level for level in LEVELS}
+    shares: dict[Level, float] = {}
+    for part in text.split(","):
+        name, _, share = part.partition("=")
+        level = known.get(name.strip())
+        try:
+            weight = float(share)
+        except ValueError:
+            weight = -1.0
+        if level is None or level in shares or not 0 <= weight < math.inf:
+            raise ValueError(f"{part!r} is no share of a teacher's mixture: write LEVEL=SHARE of {', '.join(LEVELS)}")
+        shares[level] = weight
+    if not sum(shares.values()):
+        raise ValueError(f"the shares of a teacher's mixture are all 0: {text!r}")
+    return shares
 
 
 def write(task: Task, level: Level, stream: Stream) -> tuple[str, str]:
