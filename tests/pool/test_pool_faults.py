@@ -19,7 +19,7 @@ from pooled import MODEL, command, honest, sleeper, wait_until, workers, workers
 
 from kerneldojo.contestant.sandbox import processes
 from kerneldojo.contestant.scratch import Scratch
-from kerneldojo.pool import LocalPool
+from kerneldojo.pool import LocalPool, PoolConfig, worker_process
 from kerneldojo.pool.faults import Sick
 from kerneldojo.pool.local_pool import check_device
 from kerneldojo.schema import Job, Status
@@ -99,6 +99,22 @@ def test_one_that_takes_its_worker_down_twice_is_scored_and_the_innocent_beside_
     assert len(struck) == 2, "its second loss was held against it, and ended it"
     wait_until(lambda: not any(processes.is_alive(pid) for pid in servers), 30)
     assert worker_of(pool) not in struck
+
+
+def test_what_is_closed_has_been_cleared_up_whoever_found_it_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowly(pid: int) -> list[tuple[int, str]]:
+        time.sleep(0.5)
+        return session_of(pid)
+
+    session_of = worker_process._session_of
+    monkeypatch.setattr(worker_process, "_session_of", slowly)
+    worker = worker_process.WorkerProcess(MODEL, 1, PoolConfig())
+    reader = next(one for one in threading.enumerate() if one.name == f"reader of worker {worker.pid}")
+    os.kill(worker.pid, signal.SIGKILL)
+    wait_until(lambda: worker._is_lost)
+    worker.close()
+    assert not reader.is_alive() and not worker.is_alive
+    worker.close()
 
 
 def test_a_worker_that_hangs_is_killed_and_its_job_judged_again(pool: LocalPool) -> None:
@@ -204,7 +220,7 @@ OWNER = """
 import sys, time
 sys.path.insert(0, {folder!r})
 from pooled import MODEL, sleeper
-from kerneldojo.pool import LocalPool
+from kerneldojo.pool import LocalPool, PoolConfig, worker_process
 pool = LocalPool([MODEL], num_slots=1)
 pool.submit(sleeper(60, "orphan"))
 while True:

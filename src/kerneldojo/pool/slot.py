@@ -179,6 +179,8 @@ class Slot:
         """
         self._check()
         if self._worker is None or not self._worker.is_alive:
+            if self._worker is not None:
+                self._worker.close()  # Its reader may not have left yet.
             self._worker = self._make_worker()
         try:
             self._worker.ping()

@@ -73,7 +73,8 @@ class WorkerProcess:
         self._pending: dict[int, _Pending] = {}
         self._lock = threading.Lock()
         self._sending = threading.Lock()
-        self._is_lost = self._has_ended = False
+        self._is_lost = False
+        self._ended = threading.Event()
         self._reader: threading.Thread | None = None
         self._scratch = Scratch()
         self._channel, theirs = channel_pair()
@@ -108,7 +109,7 @@ class WorkerProcess:
     @property
     def is_alive(self) -> bool:
         """Whether it is there; False once it is gone and whoever waited for it has been told."""
-        return not self._has_ended
+        return not self._ended.is_set()
 
     def judge(self, device: str, job: Job, on_stage: Callable[[str], None]) -> Evaluation:
         """Have a job judged.
@@ -189,18 +190,20 @@ class WorkerProcess:
             is_elsewhere = culprit is not None and number != culprit
             pending.lost = WorkerLost("elsewhere" if is_elsewhere else cause, reason)
             pending.answered.set()
-        self._has_ended = True
+        self._ended.set()
 
     def close(self) -> None:
-        """Let it end in order; kill it if it does not."""
-        if self._is_lost:
-            return
-        # ValueError: it died just now, and its channel was closed meanwhile.
-        with contextlib.suppress(WireError, ValueError), self._sending:
-            self._channel.send({"op": "stop"}, timeout=1.0)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(15.0)
-        self.kill("elsewhere", "the pool was closed")
+        """Let it end in order; kill it if it does not. Nothing of it is left then, whoever found it dead before."""
+        if not self._is_lost:
+            # ValueError: it died just now, and its channel was closed meanwhile.
+            with contextlib.suppress(WireError, ValueError), self._sending:
+                self._channel.send({"op": "stop"}, timeout=1.0)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(15.0)
+            self.kill("elsewhere", "the pool was closed")
+        self._ended.wait(15.0)
+        if self._reader is not None:
+            self._reader.join(5.0)
 
     def _end(self) -> int:
         """Kill it, wait until its fork servers are gone too, and give back what it held."""
