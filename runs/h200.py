@@ -126,8 +126,7 @@ class Proof:
 
     def collect(self) -> str:
         """The teacher's answers, good and bad, with their verdicts; which cheats are among them."""
-        from kerneldojo.policies.teacher.config import TeacherConfig
-        from kerneldojo.policies.teacher.policy import Teacher
+        from kerneldojo.policies import open_policy
         from kerneldojo.pool import evaluate, open_pool
         from kerneldojo.problems.suite import load_suite
         from kerneldojo.rollout import RunFolder, play
@@ -139,7 +138,7 @@ class Proof:
         async def all_of_them() -> list[Episode]:
             return await play(
                 load_suite(graphs, self.place.size),
-                Teacher(TeacherConfig(shares=self.config.shares)),
+                open_policy("teacher:mixture", shares=self.config.shares),
                 lambda job: evaluate(pool, job.model_copy(update={"problem": small[job.problem.name]})),
                 self.play_config().model_copy(update={"device": device}),
                 num_samples=self.config.num_answers,

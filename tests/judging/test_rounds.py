@@ -85,7 +85,7 @@ def test_few_rounds_have_one_more_on_inputs_that_they_did_not_meet(
     played: list[str] = []
     nobody: Any = None
     match = Match(nobody, nobody, Conduct(distributions=DECIDING))
-    monkeypatch.setattr(match, "_play", lambda name, distribution, *, repeat, probing: played.append(distribution))
+    monkeypatch.setattr(match, "_play", lambda name, distribution, *, repeat: played.append(distribution))
     for number in range(num_rounds):
         match.play_round(number, repeat=False)
     assert set(played[:2]) == set(TELLING)

@@ -134,14 +134,11 @@ def app() -> None:
         command = error.ctx.command_path if error.ctx is not None else "dojo"
         say(f"{one_line(error.format_message())} (see `{command} --help`)")
         sys.exit(2)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EPIPE):
-            traceback.print_exc(file=sys.stderr)
-        where = f": {error.filename}" if error.filename else ""
-        say(f"cannot read or write: {one_line(error.strerror or str(error))}{where}")
-        sys.exit(3)
     except Exception as error:
-        traceback.print_exc(file=sys.stderr)
-        say(f"a fault of ours: {one_line(f'{type(error).__name__}: {error}')}")
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            say(f"cannot write: {one_line(str(error))}")
+        else:
+            traceback.print_exc(file=sys.stderr)
+            say(f"a fault of ours: {one_line(f'{type(error).__name__}: {error}')}")
         sys.exit(3)
     sys.exit(code if isinstance(code, int) else 0)

@@ -19,7 +19,7 @@ from kerneldojo.judging.fingerprints import Remembered, remember
 from kerneldojo.judging.outputs import check_buffers, check_outputs
 from kerneldojo.judging.reference import Expected, Reference
 from kerneldojo.judging.ruling import Ruling
-from kerneldojo.problems.distributions import TELLING, has_negative_weights
+from kerneldojo.problems.distributions import PROBING, TELLING, has_negative_weights
 from kerneldojo.schema import Status
 
 
@@ -139,29 +139,29 @@ class Match:
 
     def play_round(self, number: int, *, repeat: bool) -> None:
         """One round; raises `Ruling` on the first thing that is wrong."""
-        self._play(f"round-{number}", self._order[number % len(self._order)], repeat=repeat, probing=False)
+        self._play(f"round-{number}", self._order[number % len(self._order)], repeat=repeat)
 
     def play_beyond(self, num_rounds: int) -> None:
         """What so few rounds had no room for: one more, with a deciding distribution that they did not meet."""
         for distribution in self._order[num_rounds : num_rounds + 1]:
-            self._play("beyond", distribution, repeat=False, probing=False)
+            self._play("beyond", distribution, repeat=False)
 
     def probe(self, distribution: str) -> None:
         """A round on unusual inputs, which refuses only non-finite or grossly wrong results."""
-        self._play(f"probe-{distribution}", distribution, repeat=False, probing=True)
+        self._play(f"probe-{distribution}", distribution, repeat=False)
 
-    def _play(self, name: str, distribution: str, *, repeat: bool, probing: bool) -> None:
+    def _play(self, name: str, distribution: str, *, repeat: bool) -> None:
         self.prepare(name, distribution)
         question = self._question(name, distribution)
         node = self.contestant.hosted.give(question.inputs)
-        first = self._call(question, node, hold="first" if repeat else None, probing=probing, steady=False)
+        first = self._call(question, node, hold="first" if repeat else None, steady=False)
         self.seen.first_call_seconds = self.seen.first_call_seconds or first.elapsed
         if repeat:
             before = remember(first.outputs)
             del first, question  # There may be no room for two of them.
             question = self._question(name, distribution)
             node = self.contestant.hosted.rewrite(node, question.inputs)
-            self._call(question, node, hold=None, probing=probing, steady=True)
+            self._call(question, node, hold=None, steady=True)
             del question
             if not before.equals(self.contestant.recall("first").outputs):
                 raise Ruling(
@@ -176,7 +176,7 @@ class Match:
         inputs, expected = self.reference.answer(name, secret_seed(), seed, variants, distribution)
         return Question(name, seed, distribution, inputs, expected)
 
-    def _call(self, question: Question, node: Any, *, hold: str | None, probing: bool, steady: bool) -> Answer:
+    def _call(self, question: Question, node: Any, *, hold: str | None, steady: bool) -> Answer:
         delivery = self.delivery
         inputs = remember(tensors(question.inputs))
         if question.expected is not None:
@@ -185,7 +185,7 @@ class Match:
         self._note(answer, expected, steady=steady)
         length, distribution = self.conduct.reduction_length, question.distribution
         checked = check_outputs(answer, expected, length, delivery, distribution=distribution)
-        if not probing:
+        if distribution not in PROBING:
             self.seen.max_error = max(self.seen.max_error or 0.0, checked.error)
             if checked.precision_class is not None and self.seen.precision_class != "tf32":
                 self.seen.precision_class = checked.precision_class
