@@ -156,6 +156,9 @@ class Profile:
     def take(self, *_: Any) -> list[Any]:
         return []
 
+    def take_beside(self, *_: Any) -> list[Any]:
+        return []
+
     def fill(self, _: Any, findings: Findings) -> None:
         findings.kernels = (KernelTime(name="swish", device_ms=0.1, num_launches=1, own=True),)
 

@@ -22,6 +22,7 @@ from kerneldojo.judging.idleness import Canary
 from kerneldojo.judging.processes import ForkServer
 from kerneldojo.judging.reference_times import ReferenceTimes
 from kerneldojo.judging.shares import Shares
+from kerneldojo.schema.pace import Pace
 
 WARM_SECONDS = 0.2
 """How long the canary sings before its baseline is taken; clocks rise within half of that."""
@@ -41,6 +42,7 @@ class CudaBench(Bench):
         reuse_reference_times: whether a problem's reference time serves several verdicts.
         cores: those that this device has to itself, of which some are reserved for windows; by default its even share
             of those that this process may use.
+        pace: how its windows follow each other.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class CudaBench(Bench):
         num_verdicts: int = 1,
         reuse_reference_times: bool = False,
         cores: Collection[int] = (),
+        pace: Pace | None = None,
     ) -> None:
         properties = torch.cuda.get_device_properties(index)
         uuid = f"GPU-{properties.uuid}"
@@ -67,6 +70,7 @@ class CudaBench(Bench):
             cores,
             Shares.whole(total_bytes),
             Shares.auditing(total_bytes),
+            pace,
         )
         self.index = index
         self.name = properties.name
