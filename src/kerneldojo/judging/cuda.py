@@ -103,6 +103,8 @@ def _wants_more(bench: Bench, auditor: Auditor, language: Language, findings: Fi
         finally:
             if guest.had_company:  # Within the stages, not beside them.
                 findings.stage_seconds["held"] = round(guest.seconds_held, 4)
+                findings.stage_seconds["stopping"] = round(guest.seconds_stopping, 4)
+                findings.stage_seconds["alone"] = round(guest.seconds_alone, 4)
 
 
 @dataclass

@@ -147,6 +147,7 @@ class Gate:
             if self._owner is guest:
                 return  # It was handed over: all others stand still already.
             self._owner = guest
+            since = time.monotonic()
             stop = self._stop = Stop(cleared=Cleared(self._cores) if self._cores is not None else None)
         try:
             with self._changed:
@@ -154,6 +155,7 @@ class Gate:
                 self._changed.wait_for(lambda: not any(other.is_busy for other in self._guests if other is not guest))
                 others = [other for other in self._guests if other is not guest]
             _freeze([session for other in others for session in other.sessions], stop.frozen)
+            guest.seconds_stopping += time.monotonic() - since
         except BaseException:
             self.close_window()
             raise
@@ -256,6 +258,10 @@ class Guest:
         self.is_busy = True
         self.seconds_held = 0.0
         """How long it waited for others' windows and for its own."""
+        self.seconds_stopping = 0.0
+        """Of these, how long it took until all others stood still for its own, once it was its turn."""
+        self.seconds_alone = 0.0
+        """How long it had the device to itself, cores being chosen included."""
 
     @contextmanager
     def window(self) -> Generator[None]:
@@ -266,15 +272,17 @@ class Guest:
             return
         started = time.monotonic()
         self._gate.open_for(self)
-        self._give_back(time.monotonic() - started)
+        opened = time.monotonic()
+        self._give_back(opened - started)
         is_handed_over = False
         try:
             self._gate.seat(self)
             yield
             self.reserved = None
-            started = time.monotonic()
+            ended = time.monotonic()
+            self.seconds_alone += ended - opened
             is_handed_over = self._gate.hand_over(self)
-            self._give_back(time.monotonic() - started)
+            self._give_back(time.monotonic() - ended)
         finally:
             self.reserved = None
             if not is_handed_over:
