@@ -16,6 +16,7 @@ from kerneldojo.devices.cuda.arena import CudaArena, enter_context
 from kerneldojo.devices.cuda.clock import Device as Clock
 from kerneldojo.devices.cuda.memory import SharedRegion
 from kerneldojo.devices.cuda.precompiled import Precompiled, Precompiler
+from kerneldojo.devices.cuda.spare import Spare
 from kerneldojo.devices.cuda.window import Stopwatch
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.idleness import Canary
@@ -77,6 +78,7 @@ class CudaBench(Bench):
         self.clock = clock
         self.reference_times = ReferenceTimes() if reuse_reference_times else None
         self._stopwatch: Stopwatch | None = None
+        self._spare = Spare(index) if self.pace.recycle_memory else None
 
     @property
     def stopwatch(self) -> Stopwatch:
@@ -108,6 +110,9 @@ class CudaBench(Bench):
         try:
             super().close()
         finally:
+            if self._spare is not None and len(self._spare):
+                enter_context(self.index)
+                self._spare.evict()
             with self._lock:
                 if self._precompiler is not None:
                     self._precompiler.close()
@@ -123,6 +128,7 @@ class CudaBench(Bench):
                 inputs=inputs or own,
                 silent=silent,
                 owns_inputs=inputs is None,
+                spare=self._spare if shares == self.shares else None,
             )
             arena.in_place = shares.in_place
             return arena
@@ -140,6 +146,8 @@ class CudaBench(Bench):
     def tidy(self, most_bytes: int | None = None) -> None:
         """See `Bench.tidy`; by default its own share."""
         allowed = self.shares.judge_bytes if most_bytes is None else most_bytes
+        if most_bytes == 0 and self._spare is not None:
+            self._spare.evict()
         if torch.cuda.memory_reserved(self.index) > allowed:
             torch.cuda.empty_cache()
 

@@ -1,4 +1,4 @@
-"""How a GPU's windows follow each other: what makes more of them fit into a minute, and changes nothing else.
+"""How a GPU's verdicts follow each other: what makes more of them fit into a minute, and changes nothing else.
 
 Each setting can be turned off, so that old and new may be measured side by side (`benchmarks/throughput.py --pace`).
 """
@@ -19,6 +19,9 @@ class Pace(Frozen):
     brisk_rounds: bool = True
     """Whether sides wake, and free their outputs, while the device writes the content of the next round of windows
     (`devices.cuda.trials`)."""
+    recycle_memory: bool = True
+    """Whether device memory that a hosted process leaves behind serves the next one, cleared, instead of being freed
+    and allocated anew (`devices.cuda.spare`)."""
     profile_beside: bool = True
     """Whether the profile is taken while others may use the device, and again in a window of its own only where that
     shows (`judging.profile`)."""
