@@ -17,44 +17,15 @@ guest is busy; then nobody but its owner touches the leashes of the others' sess
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-from kerneldojo.contestant.wire import WireError
 from kerneldojo.judging.cores import Cleared, Cores, Reserved
-from kerneldojo.judging.ends import Infrastructure
-
-
-class Freezable(Protocol):
-    """A process that can be stopped; `judging.processes.Session` is one."""
-
-    ended: Any
-
-    def wait_started(self, timeout: float = 30.0) -> None:
-        """Wait until it is there to be stopped, or has ended."""
-        ...
-
-    def pids(self) -> list[int]:
-        """Ids of its processes."""
-        ...
-
-    def order_freeze(self) -> None:
-        """Have it stopped, without waiting for that."""
-        ...
-
-    def wait_frozen(self, timeout: float = 5.0) -> None:
-        """Wait until it is stopped as ordered."""
-        ...
-
-    def thaw(self) -> None:
-        """Let it go on, without waiting for that."""
-        ...
+from kerneldojo.judging.stops import Freezable, Stop, freeze, thaw
 
 
 class Budget(Protocol):
@@ -63,17 +34,6 @@ class Budget(Protocol):
     def extend(self, seconds: float) -> None:
         """Move its deadline."""
         ...
-
-
-@dataclass
-class Stop:
-    """One stop of everybody, for one window or several in a row."""
-
-    frozen: list[Freezable] = field(default_factory=list[Freezable])
-    """Processes that stand still for it: all but the present owner's."""
-    cleared: Cleared | None = None
-    """The cores that were cleared for it."""
-    num_windows: int = 1
 
 
 class Gate:
@@ -139,6 +99,10 @@ class Gate:
             self._changed.notify_all()
             try:
                 self._changed.wait_for(lambda: self._owner is guest or self._is_first(guest))
+            except BaseException:
+                if self._owner is guest:  # It was interrupted just as it got it.
+                    self.close_window()
+                raise
             finally:
                 if guest in self._windows:
                     self._windows.remove(guest)
@@ -154,7 +118,7 @@ class Gate:
                 # Asked anew each time: a guest may leave while it is waited for, and nobody comes in meanwhile.
                 self._changed.wait_for(lambda: not any(other.is_busy for other in self._guests if other is not guest))
                 others = [other for other in self._guests if other is not guest]
-            _freeze([session for other in others for session in other.sessions], stop.frozen)
+            freeze([session for other in others for session in other.sessions], stop.frozen)
             guest.seconds_stopping += time.monotonic() - since
         except BaseException:
             self.close_window()
@@ -171,7 +135,7 @@ class Gate:
                 if stop.cleared is not None:
                     stop.cleared.end()
             finally:
-                _thaw(stop.frozen)
+                thaw(stop.frozen)
         finally:
             with self._changed:
                 self._owner = None
@@ -189,12 +153,12 @@ class Gate:
                 return False
             following = self._windows[0]
         # It waits, and the owner alone touches leashes: so who is next is settled, and stays so.
-        _freeze(guest.sessions, stop.frozen)
+        freeze(guest.sessions, stop.frozen)
         if stop.cleared is not None:
             stop.cleared.leave([session.pids() for session in guest.sessions])
         theirs = [session for session in stop.frozen if session in following.sessions]
         stop.frozen = [session for session in stop.frozen if session not in theirs]
-        _thaw(theirs)
+        thaw(theirs)
         with self._changed:
             if following not in self._windows:  # It was interrupted meanwhile.
                 return False
@@ -328,21 +292,3 @@ class Guest:
         self.seconds_held += seconds
         for budget in self.budgets:
             budget.extend(seconds)
-
-
-def _freeze(sessions: list[Freezable], frozen: list[Freezable]) -> None:
-    """Stop all that have not ended, and add them to `frozen`, those too that are slow to stop."""
-    living = [session for session in sessions if session.ended is None]
-    frozen += living
-    for session in living:  # First all are told, then all are waited for.
-        with contextlib.suppress(WireError, Infrastructure):  # It ended just now: its own verdict will see it.
-            session.order_freeze()
-    for session in living:
-        with contextlib.suppress(WireError, Infrastructure):
-            session.wait_frozen()
-
-
-def _thaw(sessions: list[Freezable]) -> None:
-    for session in sessions:
-        with contextlib.suppress(WireError, Infrastructure):
-            session.thaw()
