@@ -42,11 +42,11 @@ class Sleeper:
     def order_freeze(self) -> None:
         self.num_stops += 1
         os.kill(self.process.pid, signal.SIGSTOP)
-        if self.fault is not None:
-            raise self.fault
 
     def wait_frozen(self, timeout: float = 5.0) -> None:
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+        if self.fault is not None:
+            raise self.fault
 
     def thaw(self) -> None:
         os.kill(self.process.pid, signal.SIGCONT)
