@@ -86,8 +86,11 @@ def _decode(index: int, layer: nn.Module, plain: Any, compiled: Any, *args: Any,
 
 def compiler(backend: str) -> dict[str, Any]:
     """Arguments of `torch.compile`; prepares it for layers that are called in several ways."""
-    import torch._dynamo
+    from torch._dynamo import config
+    from torch.fx.experimental import _config as shapes
 
-    config: Any = torch._dynamo.config
-    config.recompile_limit = max(config.recompile_limit, VARIANTS)
+    told: Any = config
+    told.recompile_limit = max(told.recompile_limit, VARIANTS)
+    # Rows that run and slots that there are, say: two sizes that are equal by chance are no reason to compile again.
+    cast("Any", shapes).use_duck_shape = False
     return {"backend": backend, "options": EXACTLY} if backend == "inductor" else {"backend": backend}
