@@ -36,15 +36,17 @@ def measure(task: Task, device: str, side: str = "ours") -> dict[str, Any]:
     return {**found, "settings": SIDES[side], **summary(watch, task), "memory": memory(watch.device)}
 
 
-def learner_of(task: Task, device: str, model: dict[str, Any], engine: dict[str, Any]) -> Learner:
+def learner_of(
+    task: Task, device: str, model: dict[str, Any], engine: dict[str, Any], optimizer: dict[str, Any] | None = None
+) -> Learner:
     """What samples and learns: master weights in float32, layers that compute in bf16 on a GPU."""
     tokenizer = tokenizer_of(task)
     tokenizer.eos_token = None  # nothing ends an answer before its length
     config = ModelConfig(path="random", gradient_checkpointing=task.checkpointing, **model)
     sampler = SamplerConfig(max_rows=task.num_rows, **engine)
     weights = model_of(task, torch.float32)
-    rate = OptimizerConfig(learning_rate=1e-6)
-    return Learner(weights, tokenizer, config, rate, start_ranks(device), sampler=sampler)
+    steps = OptimizerConfig(learning_rate=1e-6, **(optimizer or {}))
+    return Learner(weights, tokenizer, config, steps, start_ranks(device), sampler=sampler)
 
 
 def generate(task: Task, learner: Learner, number: int) -> list[Sampled]:

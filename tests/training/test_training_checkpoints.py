@@ -168,14 +168,15 @@ def test_a_run_that_began_before_a_setting_existed_goes_on_as_it_was(tmp_path: P
     ranks = Ranks(0, 1, torch.device("cpu"))
     told = toy_world.rl_config(tmp_path / "run", tmp_path / "model")
     model = told.model.model_copy(update={"residual": "float32", "fused": False})
-    as_it_was = told.model_copy(update={"model": model})
+    optimizer = told.optimizer.model_copy(update={"fused": False})
+    as_it_was = told.model_copy(update={"model": model, "optimizer": optimizer})
     with open_run(as_it_was, told.output, ranks, resume=False, keep=1):
         (told.output / "metrics.jsonl").write_text('{"step": 1}\n')
     path = told.output / "config.json"
     old = json.loads(path.read_text())
-    for place, keys in ((old["model"], ("residual", "fused", "compile")), (old["sampling"]["engine"], ("compile",))):
-        for key in keys:
-            del place[key]
+    del old["optimizer"]["fused"], old["sampling"]["engine"]["compile"]
+    for key in ("residual", "fused", "compile"):
+        del old["model"][key]
     path.write_text(json.dumps(old))
     with pytest.raises(ConfigError, match="model: differs"), open_run(told, told.output, ranks, resume=True, keep=1):
         pass

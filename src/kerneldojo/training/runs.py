@@ -33,6 +33,7 @@ YOUNGER: dict[tuple[str, ...], Any] = {
     ("model", "residual"): "float32",
     ("model", "fused"): False,
     ("model", "compile"): False,
+    ("optimizer", "fused"): False,
     ("sampling", "engine", "compile"): False,
 }
 """Keys that are younger than runs which may have to go on, and what such a run was told without a word."""
