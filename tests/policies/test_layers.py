@@ -193,11 +193,13 @@ def test_one_compiled_program_serves_all_layers_of_a_decoding_step(counted, kind
 
 
 @pytest.mark.slow
-def test_fused_operations_round_where_they_did_before():
+@pytest.mark.parametrize("narrow", [False, True])
+def test_fused_operations_round_where_they_did_before(narrow):
     """With torch's own compiler: decoding is the same to the bit, a training pass to the order of sums."""
     torch._dynamo.reset()
     model = tiny("qwen3", num_hidden_layers=1)
-    narrow_residual(model)
+    if narrow:
+        narrow_residual(model)
     expected = samples_of(Sampler(model, [], LOW))
     sampler = Sampler(model, [], LOW)
     compile_decoding(sampler.model)

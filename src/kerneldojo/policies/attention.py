@@ -46,7 +46,7 @@ def grouped_attention(
         )
     queries = query.reshape(batch, shared, heads // shared, size)
     attend = attend_to_slots if is_compiling else _attend
-    output = attend(queries, key, value, attention_mask, size**-0.5 if scaling is None else scaling)
+    output = attend(queries.to(key.dtype), key, value, attention_mask, size**-0.5 if scaling is None else scaling)
     return output.reshape(batch, 1, heads, value.shape[-1]), None
 
 

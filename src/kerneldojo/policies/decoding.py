@@ -58,7 +58,7 @@ class DecodingState:
         self.sample: Any = sample
         """Or the same, compiled."""
         self.device = next(model.parameters()).device
-        self.mask_dtype = next(model.parameters()).dtype if model.config._attn_implementation == "eager" else None
+        self.is_eager = model.config._attn_implementation == "eager"
         self.end_ids = torch.tensor(list(end_ids), dtype=torch.int64, device=self.device)
         self.cache = SlotCache(num_layers, num_slots, length)
         self.num_slots, self.num_tokens = num_slots, num_tokens
@@ -111,9 +111,11 @@ class DecodingState:
         # Rows that have ended run on until the host looks: they stay within their own slot.
         positions = self.positions[:n].clamp(max=self.cache.length - 1)
         columns = self.counts[:n].clamp(max=self.num_tokens)
-        mask = torch.arange(shape.length, device=self.device) <= positions[:, None]
-        if self.mask_dtype is not None:
-            mask = torch.where(mask, 0.0, torch.finfo(self.mask_dtype).min).to(self.mask_dtype)
+        # As what is added to scores: SDPA would make this of a mask of bools in every layer.
+        dtype = self._mask_dtype()
+        hidden = torch.finfo(dtype).min if self.is_eager else -torch.inf
+        seen = torch.arange(shape.length, device=self.device) <= positions[:, None]
+        mask = torch.where(seen, 0.0, hidden).to(dtype)
         self.cache.decode(n, shape.length, positions)
         output = self.model(
             input_ids=self.tokens[:n, None],
@@ -130,6 +132,13 @@ class DecodingState:
         self.tokens[:n] = tokens
         self.positions[:n] += 1
         self.counts[:n] += 1
+
+    def _mask_dtype(self) -> torch.dtype:
+        """That of keys and queries; `eager` adds the mask to scores of the weights' dtype."""
+        kind = self.device.type
+        if torch.is_autocast_enabled(kind) and not self.is_eager:
+            return torch.get_autocast_dtype(kind)
+        return next(self.model.parameters()).dtype
 
     def _choose(self, logits: torch.Tensor, shape: Shape, draws: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Next token of each row and its log-probability; the greedy choice is certain, so its log-probability is 0."""
