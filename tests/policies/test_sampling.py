@@ -73,6 +73,11 @@ def test_blocks_find_the_token_that_a_sum_over_the_whole_vocabulary_finds(seed, 
     assert (log_probs.gather(-1, tokens[:, None]) > -torch.inf).all()
 
 
+def test_what_is_not_a_number_stays_within_the_vocabulary():
+    tokens = next_tokens(torch.full((3, 200), torch.nan), torch.tensor([0.0, 0.5, 0.9], dtype=torch.float64))
+    assert ((tokens >= 0) & (tokens < 200)).all()
+
+
 @given(st.integers(-(1 << 63), 1 << 63), st.integers(1, 50), st.integers(1, 50))
 def test_streams_depend_on_the_seed_alone(seed, short, more):
     stream = uniforms(seed, short + more)

@@ -78,7 +78,8 @@ def next_tokens(log_probs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
     block, rest = _first_above(sums, draws[:, None] * sums[:, -1:])
     inside = blocks.gather(1, block[..., None].expand(-1, 1, BLOCK)).squeeze(1).cumsum(-1)
     token, _ = _first_above(inside, rest)
-    return (block * BLOCK + token).squeeze(-1)
+    # Where nothing is a number the last token is as good as any: a broken model must not lead out of the vocabulary.
+    return (block * BLOCK + token).squeeze(-1).clamp_(max=size - 1)
 
 
 def _first_above(cumulated: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
