@@ -47,16 +47,17 @@ from kerneldojo.pool import LocalPool, PoolConfig
 from kerneldojo.schema import Evaluation, Job, Status
 from kerneldojo.schema.pace import Pace
 
-OLD = Pace(windows_in_a_row=1, brisk_rounds=False, profile_beside=False, recycle_memory=False)
+OLD = Pace()
+NEW = Pace(windows_in_a_row=4, brisk_rounds=True, profile_beside=True, recycle_memory=True)
 PACES = {
-    "new": Pace(),
+    "new": NEW,
     "old": OLD,
-    "row": OLD.model_copy(update={"windows_in_a_row": Pace().windows_in_a_row}),
+    "row": OLD.model_copy(update={"windows_in_a_row": NEW.windows_in_a_row}),
     "brisk": OLD.model_copy(update={"brisk_rounds": True}),
     "beside": OLD.model_copy(update={"profile_beside": True}),
     "recycle": OLD.model_copy(update={"recycle_memory": True}),
 }
-"""How windows follow each other: as the pool has it, as it was before, and with one change alone."""
+"""How windows follow each other: with all of `schema.pace`, as the pool has it, and with one change alone."""
 STEADY = "softmax"
 SECTIONS = ("distinct", "floor", "disturbance", "triton", "cuda", "kernelbench", "kernelgym")
 WARM_NUMBERS = 50_000

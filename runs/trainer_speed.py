@@ -6,8 +6,9 @@
 
 The task (`proof/speed_task.py`): Qwen3-0.6B's shape with random weights, 64 prompts of 512 tokens with two answers
 each, exactly 512 new tokens; then the same with lengths drawn from 64 to 512. TRL is measured with each of its ways of
-generating without vLLM, and the fastest is named. Each measurement is a process of its own, so that memory is its own;
-ours and theirs take turns. TRL may lie in any folder of PYTHONPATH; nothing is fetched.
+generating without vLLM, and the fastest is named; ours with and without compiled layers. Each measurement is a process
+of its own, so that memory is its own; ours and theirs take turns. TRL may lie in any folder of PYTHONPATH; nothing is
+fetched.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 from proof.clock import Clock
 from proof.machine import machine
+from proof.speed_ours import SIDES as OURS
 from proof.speed_task import PHASES, TINY, Task
 from proof.speed_trl import WAYS
 from proof.tables import read_json, write_json, write_text
@@ -31,7 +33,7 @@ from proof.tables import read_json, write_json, write_text
 HERE = Path(__file__).parent
 LONGEST = 400.0
 """Seconds of one measurement at most."""
-SIDES = ("ours", *(f"trl-{way}" for way in WAYS))
+SIDES = (*OURS, *(f"trl-{way}" for way in WAYS))
 
 
 def tasks(*, tiny: bool, checkpointing: bool) -> dict[str, Task]:
@@ -67,10 +69,10 @@ def main(told: Sequence[str] | None = None) -> int:
 
 def measure(task: Task, side: str, device: str) -> dict[str, Any]:
     """One side at one task, in this process."""
-    if side == "ours":
+    if side in OURS:
         from proof.speed_ours import measure as ours
 
-        found = ours(task, device)
+        found = ours(task, device, side)
     else:
         from proof.speed_trl import measure as theirs
 
@@ -135,22 +137,23 @@ def _table(found: dict[str, Any]) -> list[str]:
 
 
 def _remarks(found: dict[str, Any]) -> list[str]:
-    theirs = {side: one for side, one in found.items() if side != "ours"}
+    theirs = {side: one for side, one in found.items() if side not in OURS}
     lines: list[str] = []
     if theirs:
         fastest = max(theirs, key=lambda side: theirs[side]["tokens_a_second"]["generate"])
         lines.append(f"TRL {theirs[fastest]['version']}; its fastest generation without vLLM here: `{fastest}`.")
-        if "ours" in found:
-            mine, other = (found[side]["tokens_a_second"] for side in ("ours", fastest))
-            best = {
-                name: max(one["tokens_a_second"][name] for one in theirs.values()) for name in ("log_probs", "learn")
-            }
+        best = {name: max(one["tokens_a_second"][name] for one in theirs.values()) for name in ("log_probs", "learn")}
+        for side in (side for side in OURS if side in found):
+            mine, other = (found[one]["tokens_a_second"] for one in (side, fastest))
             lines.append(
-                f"Ours over theirs: generation {mine['generate'] / other['generate']:.2f}, log-probabilities "
+                f"`{side}` over theirs: generation {mine['generate'] / other['generate']:.2f}, log-probabilities "
                 f"{mine['log_probs'] / best['log_probs']:.2f}, all but generation {mine['learn'] / best['learn']:.2f} "
-                "(the last two against the fastest of its rows). With one update a batch TRL computes no "
-                "log-probabilities apart, so that its step is the column without them; ours always has them."
+                "(the last two against the fastest of its rows)."
             )
+        lines.append(
+            "With one update a batch TRL computes no log-probabilities apart, so that its step is the column without "
+            "them; ours always has them."
+        )
     one = next(iter(found.values()))
     task, where = one["task"], one["machine"]
     lines.append(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from kerneldojo.algorithms import LearningConfig, Samples, Turns, policy_loss, prepare
+from kerneldojo.policies.rows import Sampled
 from kerneldojo.policies.sampler import SamplerConfig
 from kerneldojo.training.learner import Learner
 from kerneldojo.training.models import ModelConfig
@@ -16,49 +18,77 @@ from kerneldojo.training.packing import Batch, Sample, make_batches, sample_of_t
 from kerneldojo.training.parallel import start_ranks
 from proof.speed_task import Stopwatch, Task, lengths_of, memory, model_of, prompts_of, summary, tokenizer_of
 
+SIDES: dict[str, dict[str, dict[str, Any]]] = {
+    "ours": {"model": {}, "engine": {}},
+    "ours-compiled": {"model": {"compile": True}, "engine": {"compile": True}},
+}
+"""Names of our rows, and the settings that differ from the defaults in them."""
 
-def measure(task: Task, device: str) -> dict[str, Any]:
-    """Steps of sampling, scoring and learning; see `speed_task.summary`."""
-    ranks = start_ranks(device)
-    watch = Stopwatch(ranks.device)
-    tokenizer = tokenizer_of(task)
-    tokenizer.eos_token = None  # nothing ends an answer before its length
-    config = ModelConfig(path="random", gradient_checkpointing=task.checkpointing)
-    model = model_of(task, torch.float32)  # master weights; the layers compute in bf16 on a GPU
-    sampler = SamplerConfig(max_rows=task.num_rows)
-    learner = Learner(model, tokenizer, config, OptimizerConfig(learning_rate=1e-6), ranks, sampler=sampler)
+
+def measure(task: Task, device: str, side: str = "ours") -> dict[str, Any]:
+    """Steps of sampling, scoring and learning; see `speed_task.summary`. `side`: one of `SIDES`."""
+    learner = learner_of(task, device, **SIDES[side])
+    watch = Stopwatch(learner.ranks.device)
     for step in range(task.num_warm + task.num_steps):
         _step(task, learner, watch, step)
         print({name: round(value, 3) for name, value in watch.steps[-1].items()}, flush=True)
-    found = {"side": "ours", "weights": "float32, bf16 in the layers and in sampling", "steps": watch.steps}
-    return {**found, **summary(watch, task), "memory": memory(ranks.device)}
+    found = {"side": side, "weights": "float32, bf16 in the layers and in sampling", "steps": watch.steps}
+    return {**found, "settings": SIDES[side], **summary(watch, task), "memory": memory(watch.device)}
 
 
-def _step(task: Task, learner: Learner, watch: Stopwatch, number: int) -> None:
+def learner_of(
+    task: Task, device: str, model: dict[str, Any], engine: dict[str, Any], optimizer: dict[str, Any] | None = None
+) -> Learner:
+    """What samples and learns: master weights in float32, layers that compute in bf16 on a GPU."""
+    tokenizer = tokenizer_of(task)
+    tokenizer.eos_token = None  # nothing ends an answer before its length
+    config = ModelConfig(path="random", gradient_checkpointing=task.checkpointing, **model)
+    sampler = SamplerConfig(max_rows=task.num_rows, **engine)
+    weights = model_of(task, torch.float32)
+    steps = OptimizerConfig(learning_rate=1e-6, **(optimizer or {}))
+    return Learner(weights, tokenizer, config, steps, start_ranks(device), sampler=sampler)
+
+
+def generate(task: Task, learner: Learner, number: int) -> list[Sampled]:
+    """The answers of a step, each of the length that was asked for."""
     prompts = [prompt for prompt in prompts_of(task, number) for _ in range(task.num_samples)]
     assert learner.sampler is not None
-    with watch.phase("generate"):
-        learner.refresh_sampler()
-        seeds = range(number * task.num_rows, (number + 1) * task.num_rows)
-        lengths = lengths_of(task, number)
-        sampled = learner.sampler.generate(prompts, max_tokens=lengths, temperature=1.0, seeds=seeds)
+    learner.refresh_sampler()
+    seeds = range(number * task.num_rows, (number + 1) * task.num_rows)
+    lengths = lengths_of(task, number)
+    sampled = learner.sampler.generate(prompts, max_tokens=lengths, temperature=1.0, seeds=seeds)
     if [len(one.ids) for one in sampled] != lengths:
         raise RuntimeError("answers have other lengths than they were asked for")
-    samples = [Sample(tuple(prompt), one.ids) for prompt, one in zip(prompts, sampled, strict=True)]
+    return sampled
+
+
+def packed(task: Task, learner: Learner, number: int, sampled: Sequence[Sampled]) -> tuple[list[Sample], list[Batch]]:
+    """Prompts and answers of a step, and its micro-batches."""
+    prompts = [tuple(prompt) for prompt in prompts_of(task, number) for _ in range(task.num_samples)]
+    samples = [Sample(prompt, one.ids) for prompt, one in zip(prompts, sampled, strict=True)]
     rows = task.prompt_tokens + task.answer_tokens
-    batches = make_batches(
-        samples, row_tokens=rows, batch_tokens=rows * task.micro_batch, pad_id=learner.pad_id, any_order=True
-    )
-    num_tokens = sum(lengths)
-    with watch.phase("log_probs"):
-        before = learner.score(batches, num_tokens, 1.0).log_probs
-    prepared = prepare(_columns(task, samples, before, number), LearningConfig(prs=None, mrs=None))
+    told = {"row_tokens": rows, "batch_tokens": rows * task.micro_batch, "pad_id": learner.pad_id}
+    return samples, make_batches(samples, **told, any_order=True)
+
+
+def learn(
+    task: Task,
+    learner: Learner,
+    watch: Stopwatch,
+    number: int,
+    samples: list[Sample],
+    batches: list[Batch],
+    old: Tensor,
+) -> None:
+    """Forward and backward passes over all micro-batches and a step of the optimiser. The loss is part of `forward`."""
+    prepared = prepare(columns(task, samples, old, number), LearningConfig(prs=None, mrs=None))
 
     def loss(batch: Batch, log_probs: Tensor) -> Tensor:
-        watch.add("forward", watch.wait() - began[-1])
         tokens = batch.tokens.cpu()
         value = policy_loss(prepared, log_probs.cpu(), tokens).loss
-        began.append(watch.wait())
+        now = watch.wait()
+        watch.add("forward", now - began[-1])
+        began.append(now)
         return value
 
     began = [watch.wait()]
@@ -76,15 +106,25 @@ def _step(task: Task, learner: Learner, watch: Stopwatch, number: int) -> None:
     with watch.phase("step"):
         if learner.step(number, 0.0, value) is None:
             raise RuntimeError("loss or gradient is not finite")
-    watch.add("answer_tokens", num_tokens)
-    watch.add("all_tokens", num_tokens + task.num_rows * task.prompt_tokens)
-    watch.end_step()
 
 
-def _columns(task: Task, samples: list[Sample], before: Tensor, number: int) -> Samples:
+def columns(task: Task, samples: list[Sample], old: Tensor, number: int) -> Samples:
     """Rewards that cost nothing: drawn."""
     count = task.num_rows
     rewards = torch.rand(count, generator=torch.Generator().manual_seed(number), dtype=torch.float64)
     places = [row // task.num_samples for row in range(count)]
     turns = Turns.of(places, list(range(count)), [0] * count)
-    return Samples(turns=turns, rewards=rewards, sample=sample_of_token(samples), log_probs=before)
+    return Samples(turns=turns, rewards=rewards, sample=sample_of_token(samples), log_probs=old)
+
+
+def _step(task: Task, learner: Learner, watch: Stopwatch, number: int) -> None:
+    with watch.phase("generate"):
+        sampled = generate(task, learner, number)
+    samples, batches = packed(task, learner, number, sampled)
+    num_tokens = sum(lengths_of(task, number))
+    with watch.phase("log_probs"):
+        old = learner.score(batches, num_tokens, 1.0).log_probs
+    learn(task, learner, watch, number, samples, batches, old)
+    watch.add("answer_tokens", num_tokens)
+    watch.add("all_tokens", num_tokens + task.num_rows * task.prompt_tokens)
+    watch.end_step()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -100,3 +104,51 @@ def test_the_logits_are_never_there_as_a_whole():
 def test_no_tokens():
     hidden, weight, _ = inputs()
     assert log_probs_from_hidden(hidden[:0], weight, torch.zeros(0, dtype=torch.int64)).log_probs.shape == (0,)
+
+
+INTERPRETED = """
+import torch
+from kerneldojo.algorithms import log_probs
+from kerneldojo.algorithms.fused import fused_backward, fused_forward
+
+generator = torch.Generator().manual_seed(0)
+for dtype in (torch.float32, torch.bfloat16):
+    for temperature in (1.0, 0.6):
+        logits = (torch.randn(4, 9000, generator=generator) * 3).to(dtype)
+        logits[1, 5:77] = logits[0, :4096] = -float("inf")
+        targets, upstream = torch.tensor([8999, 1, 100, 4096]), torch.tensor([1.0, -0.5, 2.0, 0.0])
+        expected = log_probs._forward(logits, targets, temperature)
+        for ours, theirs in zip(fused_forward(logits, targets, temperature), expected, strict=True):
+            torch.testing.assert_close(ours, theirs, atol=3e-5, rtol=0)
+        slope = log_probs._backward(logits, targets, expected[2], upstream, temperature)
+        ours = fused_backward(logits, targets, expected[2], upstream, temperature)
+        assert ours is logits
+        torch.testing.assert_close(ours, slope.to(dtype), atol=1e-6, rtol=0.01)
+"""
+
+
+def test_kernels_are_the_operations_in_one_pass():
+    """On Triton's interpreter, which has to be asked for before Triton is imported."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-W", "ignore", "-c", INTERPRETED], env=environment, check=True, timeout=200)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_kernels_on_a_gpu(dtype: torch.dtype, temperature: float):
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(70, 64, generator=generator).to("cuda", dtype).requires_grad_()
+    weight = torch.randn(20_001, 64, generator=generator).to("cuda", dtype).requires_grad_()
+    targets = torch.randint(20_001, (70,), generator=generator).cuda()
+    upstream = torch.linspace(-1, 1, 70, device="cuda")
+    found = []
+    for is_fused in (False, True):
+        result = log_probs_from_hidden(hidden, weight, targets, temperature, 32, is_fused=is_fused)
+        gradients = torch.autograd.grad((result.log_probs * upstream).sum(), (hidden, weight))
+        found.append((result, gradients))
+    (plain, plain_gradients), (fused, fused_gradients) = found
+    torch.testing.assert_close(fused.log_probs, plain.log_probs, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(fused.entropy, plain.entropy, atol=1e-4, rtol=1e-5)
+    for ours, theirs in zip(fused_gradients, plain_gradients, strict=True):
+        assert (ours - theirs).float().norm() < (1e-5 if dtype == torch.float32 else 0.01) * theirs.float().norm()

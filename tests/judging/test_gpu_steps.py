@@ -467,12 +467,15 @@ def test_verdicts_beside_each_other_stand_still_in_a_window(
     assert all(session.ended is not None for session in asked)
 
 
+BESIDE = Pace(windows_in_a_row=4, brisk_rounds=True, recycle_memory=True, profile_beside=True)
+
+
 @pytest.mark.parametrize(
     ("pace", "disturbed", "taken_in"),
     [
-        (Pace(), False, ["beside"]),
-        (Pace(), True, ["beside", "window"]),
-        (Pace(profile_beside=False), True, ["window"]),
+        (BESIDE, False, ["beside"]),
+        (BESIDE, True, ["beside", "window"]),
+        (Pace(), True, ["window"]),
     ],
 )
 def test_a_profile_that_was_disturbed_is_taken_again_in_a_window(

@@ -7,6 +7,7 @@ import torch
 from test_sampler import PROMPTS, SEEDS, full_log_probs
 from tiny_models import tiny
 
+from kerneldojo.policies.layers import compile_layers, narrow_residual
 from kerneldojo.policies.sampler import Sampler, SamplerConfig
 
 pytestmark = pytest.mark.gpu
@@ -66,3 +67,42 @@ def test_top_p_and_greedy_rows_in_one_batch():
             untruncated = full_log_probs(model.cpu(), prompt, sample.ids, 1.0)
             model.cuda()
             assert (torch.tensor(sample.log_probs) >= untruncated - 1e-3).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("narrow", [False, True])
+def test_compiled_decoding_gives_what_it_gives_uncompiled(narrow):
+    model = tiny("qwen3", num_hidden_layers=3).cuda().eval()
+    if narrow:
+        narrow_residual(model)
+    settings = {"dtype": "bfloat16", "max_rows": 4}
+    plain = Sampler(model, [1, 2], SamplerConfig(**settings))
+    compiled = Sampler(model, [1, 2], SamplerConfig(**settings, compile=True))
+    for graphs in (False, True):  # the second time from recorded steps
+        expected = plain.generate(PROMPTS, max_tokens=40, seeds=SEEDS)
+        found = compiled.generate(PROMPTS, max_tokens=40, seeds=SEEDS)
+        assert graphs is False or compiled._graphs.graphs
+        for prompt, sample, other in zip(PROMPTS, found, expected, strict=True):
+            with torch.autocast("cuda", torch.bfloat16):
+                own = log_probs_on_gpu(model, prompt, sample.ids)
+            assert (torch.tensor(sample.log_probs) - own).abs().mean() < 0.02
+            same = next((i for i, (a, b) in enumerate(zip(sample.ids, other.ids, strict=False)) if a != b), 99)
+            near = torch.tensor(sample.log_probs[:same]) - torch.tensor(other.log_probs[:same])
+            assert same > 0 and near.abs().mean() < 0.02
+
+
+@pytest.mark.slow
+def test_compiled_layers_learn_what_they_learn_uncompiled():
+    def gradients(model):
+        ids = torch.arange(64, device="cuda").view(2, 32)
+        with torch.autocast("cuda", torch.bfloat16):
+            hidden = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
+        hidden.float().square().sum().backward()
+        return torch.cat([one.grad.flatten() for one in model.model.parameters()])
+
+    model = tiny("qwen3", initializer_range=0.1).cuda()
+    narrow_residual(model)
+    plain = gradients(model)
+    model.zero_grad()
+    compile_layers(model)
+    assert (gradients(model) - plain).norm() < 0.02 * plain.norm()

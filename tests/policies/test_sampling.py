@@ -56,6 +56,28 @@ def test_no_token_of_probability_zero_is_drawn(seed, draw, top_p):
     assert tokens[0] == seed % 50
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from([5, 127, 128, 129, 1000]), st.sampled_from([0.1, 3.0, 20.0]))
+def test_blocks_find_the_token_that_a_sum_over_the_whole_vocabulary_finds(seed, size, spread):
+    log_probs = torch.log_softmax(rows(9, size, seed) * spread / 3, -1)
+    log_probs[:4, : size // 2] = -torch.inf
+    draws = torch.rand(9, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    draws[0], draws[1], draws[2] = 0.0, float(np.nextafter(1, 0)), 1e-300
+    cumulated = log_probs.double().exp().cumsum(-1)
+    target = torch.minimum(draws[:, None], torch.ones(1).double() - 1e-12) * cumulated[:, -1:]
+    expected = torch.searchsorted(cumulated, target, right=True).squeeze(-1)
+    tokens = next_tokens(log_probs, draws)
+    # The two may differ only where a draw lies on the border of two tokens, within float64's rounding.
+    between = cumulated.gather(1, torch.minimum(tokens, expected)[:, None])
+    assert ((tokens == expected) | ((between - target).abs().squeeze(-1) < 1e-12)).all()
+    assert (log_probs.gather(-1, tokens[:, None]) > -torch.inf).all()
+
+
+def test_what_is_not_a_number_stays_within_the_vocabulary():
+    tokens = next_tokens(torch.full((3, 200), torch.nan), torch.tensor([0.0, 0.5, 0.9], dtype=torch.float64))
+    assert ((tokens >= 0) & (tokens < 200)).all()
+
+
 @given(st.integers(-(1 << 63), 1 << 63), st.integers(1, 50), st.integers(1, 50))
 def test_streams_depend_on_the_seed_alone(seed, short, more):
     stream = uniforms(seed, short + more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
@@ -17,7 +18,8 @@ import toy_world
 from kerneldojo.training.checkpoints import CheckpointError, Checkpoints, load_state
 from kerneldojo.training.journal import Journal, JournalError, LogConfig, read_journal
 from kerneldojo.training.parallel import Ranks
-from kerneldojo.training.runs import point
+from kerneldojo.training.runs import open_run, point
+from kerneldojo.training.settings import ConfigError
 from kerneldojo.training.sft import train_sft
 
 LOG = LogConfig(tensorboard=False)
@@ -160,3 +162,24 @@ def test_a_journal_that_cannot_be_written_says_so(tmp_path: Path) -> None:
         Journal(tmp_path / "file" / "run", LOG, {})
     with pytest.raises(JournalError, match="wandb is not installed"):
         Journal(tmp_path, LogConfig(tensorboard=False, tracker="wandb"), {})
+
+
+def test_a_run_that_began_before_a_setting_existed_goes_on_as_it_was(tmp_path: Path) -> None:
+    ranks = Ranks(0, 1, torch.device("cpu"))
+    told = toy_world.rl_config(tmp_path / "run", tmp_path / "model")
+    model = told.model.model_copy(update={"residual": "float32", "fused": False})
+    optimizer = told.optimizer.model_copy(update={"fused": False})
+    as_it_was = told.model_copy(update={"model": model, "optimizer": optimizer})
+    with open_run(as_it_was, told.output, ranks, resume=False, keep=1):
+        (told.output / "metrics.jsonl").write_text('{"step": 1}\n')
+    path = told.output / "config.json"
+    old = json.loads(path.read_text())
+    del old["optimizer"]["fused"], old["sampling"]["engine"]["compile"]
+    for key in ("residual", "fused", "compile"):
+        del old["model"][key]
+    path.write_text(json.dumps(old))
+    with pytest.raises(ConfigError, match="model: differs"), open_run(told, told.output, ranks, resume=True, keep=1):
+        pass
+    with open_run(as_it_was, told.output, ranks, resume=True, keep=1):
+        pass
+    assert json.loads(path.read_text())["model"]["residual"] == "float32"

@@ -9,7 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, GemmaConfig, LlamaConfig, Qwen3Config
 
-from kerneldojo.training.models import NewModelConfig, new_model
+from kerneldojo.policies.sampler import SamplerConfig
+from kerneldojo.training.learner import open_learner
+from kerneldojo.training.models import ModelConfig, NewModelConfig, new_model
+from kerneldojo.training.optimizing import OptimizerConfig
 from kerneldojo.training.packing import (
     Sample,
     fill_rows,
@@ -19,6 +22,7 @@ from kerneldojo.training.packing import (
     sample_of_token,
     token_offsets,
 )
+from kerneldojo.training.parallel import Ranks
 from kerneldojo.training.scoring import Scorer, has_plain_output, score_all
 
 CPU = torch.device("cpu")
@@ -131,6 +135,30 @@ def test_scores_are_those_of_the_model_itself() -> None:
         start = len(sample.prompt) - 1
         expected += [table[start + place, token].item() for place, token in enumerate(sample.answer)]
     assert torch.allclose(scores.log_probs, torch.tensor(expected), atol=1e-5)
+
+
+@pytest.mark.parametrize("residual", ["same", "float32"])
+def test_a_learner_in_bfloat16_scores_what_its_sampler_samples(residual: str) -> None:
+    """Sampler and trainer agree as far as bfloat16 goes under either residual stream, and before and after a step."""
+    shape = NewModelConfig(vocabulary=512, hidden=32, intermediate=48, layers=2, heads=2, context=256, family="qwen3")
+    config = ModelConfig(new=shape, precision="bfloat16", residual=residual)
+    ranks = Ranks(0, 1, CPU)
+    learner = open_learner(
+        config, OptimizerConfig(learning_rate=0.01), ranks, tokenizer=TOKENIZER, sampler=SamplerConfig(max_rows=3)
+    )
+    assert learner.sampler is not None
+    for step in range(2):
+        learner.refresh_sampler()
+        prompts = [sample.prompt for sample in random_samples(5)]
+        answers = learner.sampler.generate(prompts, max_tokens=12, seeds=range(5), temperature=0.8)
+        samples = [Sample(prompt, one.ids) for prompt, one in zip(prompts, answers, strict=True)]
+        batches = make_batches(samples, row_tokens=64, batch_tokens=128)
+        scores = learner.score(batches, token_offsets(samples)[-1], 0.8)
+        theirs = torch.tensor([value for one in answers for value in one.log_probs])
+        assert (scores.log_probs - theirs).abs().mean() < 5e-3
+        loss = learner.add_gradients(batches, lambda _, log_probs: -log_probs.mean())
+        assert {parameter.grad.dtype for parameter in learner.model.parameters()} == {torch.float32}
+        assert learner.step(step, 0.0, loss) is not None
 
 
 def test_models_that_do_more_to_their_logits_are_recognised() -> None:

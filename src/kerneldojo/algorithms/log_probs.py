@@ -6,11 +6,13 @@ rows are taken `chunk_size` at a time, only a chunk is ever float32, and the bac
 what was kept: one log-normaliser a token.
 
 `log_probs_from_hidden` goes one step further and never builds the logits at all: it takes what goes into the output
-layer, and that layer's weight.
+layer, and that layer's weight. On a GPU it can leave a chunk to kernels of our own (`fused`), which make no float32
+copy of it either.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
@@ -38,14 +40,20 @@ def log_probs_from_logits(
 
 
 def log_probs_from_hidden(
-    hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0, chunk_size: int = 1024
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    temperature: float = 1.0,
+    chunk_size: int = 1024,
+    *,
+    is_fused: bool = False,
 ) -> TokenLogProbs:
     """log softmax(hidden @ weight.T / temperature)[target] for each row; at most (chunk_size, V) logits exist at once.
 
     hidden: (T, D). weight: (V, D), of one type with hidden. targets: (T,) int64. The weight's gradient is summed over
-    chunks in float32 before it is rounded to the weight's type.
+    chunks in float32 before it is rounded to the weight's type. `is_fused`: by kernels of our own, where they can.
     """
-    return TokenLogProbs(*_FromHidden.apply(hidden, weight, targets, temperature, chunk_size))  # pyright: ignore
+    return TokenLogProbs(*_FromHidden.apply(hidden, weight, targets, temperature, chunk_size, is_fused))  # pyright: ignore
 
 
 def _forward(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -67,6 +75,16 @@ def _backward(logits: Tensor, targets: Tensor, normaliser: Tensor, gradient: Ten
 
 def _accumulator(tensor: Tensor) -> torch.dtype:
     return torch.promote_types(tensor.dtype, torch.float32)
+
+
+def _can_fuse(logits: Tensor) -> bool:
+    """Whether the kernels are for such logits."""
+    return logits.is_cuda and logits.dtype in (torch.bfloat16, torch.float16, torch.float32)
+
+
+def _kernels() -> Any:
+    """The kernels' module, with which Triton comes in: only where there is something to launch."""
+    return import_module("kerneldojo.algorithms.fused")
 
 
 class _FromLogits(torch.autograd.Function):
@@ -100,23 +118,27 @@ class _FromLogits(torch.autograd.Function):
 class _FromHidden(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float, chunk_size: int
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float, chunk_size: int, is_fused: bool
     ) -> tuple[Tensor, Tensor]:
         results = hidden.new_empty((3, len(targets)), dtype=_accumulator(hidden))
         for start in range(0, len(targets), chunk_size):
             rows = slice(start, start + chunk_size)
-            values = _forward(hidden[rows] @ weight.T, targets[rows], temperature)
+            logits = hidden[rows] @ weight.T
+            if is_fused and _can_fuse(logits):
+                values = _kernels().fused_forward(logits, targets[rows], temperature)
+            else:
+                values = _forward(logits, targets[rows], temperature)
             for result, value in zip(results, values, strict=True):
                 result[rows] = value
         ctx.save_for_backward(hidden, weight, targets, results[2])
-        ctx.temperature, ctx.chunk_size = temperature, chunk_size
+        ctx.temperature, ctx.chunk_size, ctx.is_fused = temperature, chunk_size, is_fused
         log_probs, entropy = results[0].clone(), results[1].clone()
         ctx.mark_non_differentiable(entropy)
         return log_probs, entropy
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         gradient = grad_outputs[0]
         hidden, weight, targets, normaliser = ctx.saved_tensors
         to_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
@@ -124,10 +146,13 @@ class _FromHidden(torch.autograd.Function):
         for start in range(0, len(targets), ctx.chunk_size):
             rows = slice(start, start + ctx.chunk_size)
             logits = hidden[rows] @ weight.T
-            slope = _backward(logits, targets[rows], normaliser[rows], gradient[rows], ctx.temperature)
-            slope = slope.to(hidden.dtype)
+            told = (logits, targets[rows], normaliser[rows], gradient[rows], ctx.temperature)
+            if ctx.is_fused and _can_fuse(logits):
+                slope = _kernels().fused_backward(*told)
+            else:
+                slope = _backward(*told).to(hidden.dtype)
             if to_hidden is not None:
                 to_hidden[rows] = slope @ weight
             if to_weight is not None:
                 to_weight += slope.T @ hidden[rows]
-        return to_hidden, None if to_weight is None else to_weight.to(weight.dtype), None, None, None
+        return to_hidden, None if to_weight is None else to_weight.to(weight.dtype), None, None, None, None

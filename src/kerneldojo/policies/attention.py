@@ -38,13 +38,36 @@ def grouped_attention(
     batch, heads, length, size = query.shape
     shared = key.shape[1]
     is_special = any(kwargs.get(name) is not None and kwargs[name] is not False for name in SPECIAL)
-    if length != 1 or heads == shared or attention_mask is None or attention_mask.shape[1] != 1 or is_special:
+    is_compiling = torch.compiler.is_compiling()
+    is_plain = heads == shared and not is_compiling
+    if length != 1 or is_plain or attention_mask is None or attention_mask.shape[1] != 1 or is_special:
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
     queries = query.reshape(batch, shared, heads // shared, size)
-    output = scaled_dot_product_attention(queries, key, value, attn_mask=attention_mask, scale=scaling)
+    attend = attend_to_slots if is_compiling else _attend
+    output = attend(queries.to(key.dtype), key, value, attention_mask, size**-0.5 if scaling is None else scaling)
     return output.reshape(batch, 1, heads, value.shape[-1]), None
+
+
+def _attend(
+    queries: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, scale: float
+) -> torch.Tensor:
+    return scaled_dot_product_attention(queries, key, value, attn_mask=mask, scale=scale)
+
+
+# As an operator of its own: torch's compiler would bring keys and values into another layout, that is, copy the cache.
+attend_to_slots: Any = torch.library.custom_op(
+    "kerneldojo::attend_to_slots",
+    lambda queries, key, value, mask, scale: _attend(queries, key, value, mask, scale).contiguous(),
+    mutates_args=(),
+    schema="(Tensor queries, Tensor key, Tensor value, Tensor mask, float scale) -> Tensor",
+)
+
+
+@attend_to_slots.register_fake
+def _(queries: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
+    return queries.new_empty((*queries.shape[:-1], value.shape[-1]))
 
 
 AttentionInterface.register(NAME, grouped_attention)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kerneldojo.policies.sampling import log_distribution, next_tokens, uniforms
+from kerneldojo.policies.sampling import sample, uniforms
 from kerneldojo.policies.slots import SlotCache
 
 
@@ -26,6 +26,8 @@ class Shape:
     length: int
     draws: bool
     """Whether any row has a temperature above 0."""
+    chooses: bool
+    """Whether any has temperature 0."""
     truncates: bool
     """Whether any row has `top_p` below 1."""
     top_k: int
@@ -53,8 +55,10 @@ class DecodingState:
     ):
         """Allocate for `num_slots` rows of `length` tokens in all, of which up to `num_tokens` are sampled."""
         self.model = model
+        self.sample: Any = sample
+        """Or the same, compiled."""
         self.device = next(model.parameters()).device
-        self.mask_dtype = next(model.parameters()).dtype if model.config._attn_implementation == "eager" else None
+        self.is_eager = model.config._attn_implementation == "eager"
         self.end_ids = torch.tensor(list(end_ids), dtype=torch.int64, device=self.device)
         self.cache = SlotCache(num_layers, num_slots, length)
         self.num_slots, self.num_tokens = num_slots, num_tokens
@@ -107,9 +111,11 @@ class DecodingState:
         # Rows that have ended run on until the host looks: they stay within their own slot.
         positions = self.positions[:n].clamp(max=self.cache.length - 1)
         columns = self.counts[:n].clamp(max=self.num_tokens)
-        mask = torch.arange(shape.length, device=self.device) <= positions[:, None]
-        if self.mask_dtype is not None:
-            mask = torch.where(mask, 0.0, torch.finfo(self.mask_dtype).min).to(self.mask_dtype)
+        # As what is added to scores: SDPA would make this of a mask of bools in every layer.
+        dtype = self._mask_dtype()
+        hidden = torch.finfo(dtype).min if self.is_eager else -torch.inf
+        seen = torch.arange(shape.length, device=self.device) <= positions[:, None]
+        mask = torch.where(seen, 0.0, hidden).to(dtype)
         self.cache.decode(n, shape.length, positions)
         output = self.model(
             input_ids=self.tokens[:n, None],
@@ -127,18 +133,25 @@ class DecodingState:
         self.positions[:n] += 1
         self.counts[:n] += 1
 
+    def _mask_dtype(self) -> torch.dtype:
+        """That of keys and queries; `eager` adds the mask to scores of the weights' dtype."""
+        kind = self.device.type
+        if torch.is_autocast_enabled(kind) and not self.is_eager:
+            return torch.get_autocast_dtype(kind)
+        return next(self.model.parameters()).dtype
+
     def _choose(self, logits: torch.Tensor, shape: Shape, draws: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Next token of each row and its log-probability; the greedy choice is certain, so its log-probability is 0."""
-        greedy = logits.argmax(-1)
         if not shape.draws:
+            greedy = logits.argmax(-1)
             return greedy, torch.zeros_like(greedy, dtype=torch.float32)
         temperature = self.temperature[: shape.num_rows]
         top_p = self.top_p[: shape.num_rows] if shape.truncates else None
-        distribution = log_distribution(logits, temperature, top_p, shape.top_k)
-        sampled = next_tokens(distribution, draws)
-        log_probs = distribution.gather(-1, sampled[:, None]).squeeze(-1)
+        sampled, log_probs = self.sample(logits, temperature, top_p, shape.top_k, draws)
+        if not shape.chooses:
+            return sampled, log_probs
         is_random = temperature > 0
-        return torch.where(is_random, sampled, greedy), torch.where(is_random, log_probs, 0.0)
+        return torch.where(is_random, sampled, logits.argmax(-1)), torch.where(is_random, log_probs, 0.0)
 
     def move(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
         """Move rows to other slots."""

@@ -21,6 +21,7 @@ import torch
 
 from kerneldojo.policies.attention import grouped
 from kerneldojo.policies.decoding import DecodingState, Graphs, Shape, Start
+from kerneldojo.policies.layers import compile_decoding
 from kerneldojo.policies.rows import Give, Row, Sampled, SamplerConfig, Take, each, end_ids_of
 from kerneldojo.policies.weights import SamplingCopy
 
@@ -51,6 +52,9 @@ class Sampler:
         self.top_k = top_k
         self._check_model()
         self._on_gpu = self._device.type == "cuda"
+        self._is_compiled = self.config.compile and self._on_gpu and self._copy is not None
+        if self._is_compiled:
+            compile_decoding(self.model)
         self._look_every = self.config.look_every or (8 if self._on_gpu else 1)
         self._prefill_tokens = self.config.prefill_tokens or (16384 if self._on_gpu else 4096)
         self._state: DecodingState | None = None
@@ -208,6 +212,8 @@ class Sampler:
         if state is None:
             layers = self.model.config.num_hidden_layers
             self._state = DecodingState(self.model, self.end_ids, layers, num_slots, length, num_tokens)
+            if self._is_compiled:
+                self._state.sample = torch.compile(self._state.sample)
             if self._on_gpu and self.config.cuda_graphs:
                 self._graphs = Graphs(self._state)
         elif num_slots > state.num_slots or length > state.cache.length or num_tokens > state.num_tokens:
@@ -280,6 +286,7 @@ class Sampler:
                 num_rows=min(_rounded(used), state.num_slots) if self._graphs else used,
                 length=min(_rounded(length, 128), state.cache.length) if self._graphs else length,
                 draws=any(row.temperature > 0 for row in running),
+                chooses=any(row.temperature == 0 for row in running),
                 truncates=any(row.top_p < 1 for row in running),
                 top_k=self.top_k,
             )

@@ -35,6 +35,29 @@ class Call:
     """Decode: 0 to `num_rows` - 1 as a tensor."""
 
 
+def _write_tokens(
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    rows: torch.Tensor,
+    positions: torch.Tensor,
+    new_keys: torch.Tensor,
+    new_values: torch.Tensor,
+) -> None:
+    """Write one token's keys and values, (rows, heads, head size) each, at each row's position."""
+    keys[rows, :, positions] = new_keys
+    values[rows, :, positions] = new_values
+
+
+# As an operator of its own a compiled layer writes in place: its compiler does not look inside, and copies nothing.
+write_tokens: Any = torch.library.custom_op(
+    "kerneldojo::write_tokens",
+    _write_tokens,
+    mutates_args=("keys", "values"),
+    schema="(Tensor(a!) keys, Tensor(b!) values, Tensor rows, Tensor positions, Tensor new_keys, Tensor new_values)"
+    " -> ()",
+)
+
+
 class SlotLayer(CacheLayerMixin):
     """Keys and values of one layer, each of shape (slots, heads, length, head size)."""
 
@@ -74,8 +97,9 @@ class SlotLayer(CacheLayerMixin):
             self.keys[call.targets, :, :length] = key_states if call.sources is None else key_states[call.sources]
             self.values[call.targets, :, :length] = value_states if call.sources is None else value_states[call.sources]
             return key_states, value_states
-        self.keys[call.rows, :, call.positions] = key_states[:, :, 0]
-        self.values[call.rows, :, call.positions] = value_states[:, :, 0]
+        assert call.rows is not None and call.positions is not None
+        write = write_tokens if torch.compiler.is_compiling() else _write_tokens
+        write(self.keys, self.values, call.rows, call.positions, key_states[:, :, 0], value_states[:, :, 0])
         return self.keys[: call.num_rows, :, : call.length], self.values[: call.num_rows, :, : call.length]
 
     def get_mask_sizes(self, query_length: int | torch.Tensor) -> tuple[int, int]:
@@ -111,12 +135,29 @@ class SlotLayer(CacheLayerMixin):
             self.values[:old_slots, :, :old_length] = values
 
 
+class LayerSlots:
+    """The slots of one layer as that layer sees them in a decoding step: a cache that needs no number of a layer.
+
+    A compiled layer that is given this is the same program as all others; the number would be a constant of it.
+    """
+
+    def __init__(self, layer: SlotLayer) -> None:
+        self.layer = layer
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `SlotLayer.update`."""
+        return self.layer.update(key_states, value_states)
+
+
 class SlotCache(Cache):
     """One `SlotLayer` for each layer of the model."""
 
     def __init__(self, num_layers: int, num_slots: int, length: int) -> None:
         self.call = Call()
         self.slot_layers = [SlotLayer(self.call, num_slots, length) for _ in range(num_layers)]
+        self.views = [LayerSlots(layer) for layer in self.slot_layers]
         self.num_slots = num_slots
         self.length = length
         super().__init__(layers=list(self.slot_layers))
@@ -130,6 +171,11 @@ class SlotCache(Cache):
         self.call.targets = self.call.sources = None
         self.call.num_rows, self.call.length, self.call.positions = num_rows, length, positions
         self.call.rows = torch.arange(num_rows, device=positions.device)
+
+    @property
+    def is_decoding(self) -> bool:
+        """Whether the next call of the model is a decoding step, and memory is there for it."""
+        return self.call.targets is None and all(layer.is_initialized for layer in self.slot_layers)
 
     def move(self, sources: torch.Tensor, targets: torch.Tensor, length: int) -> None:
         """Copy the first `length` tokens of slots `sources` to slots `targets`, in every layer."""

@@ -1,9 +1,10 @@
 """A copy of a model's weights to sample from, in lower precision and whole, while the original is trained.
 
 A trainer keeps float32 weights and lets layers compute in bfloat16 (autocast). Sampling from these weights would cast
-every matrix anew for every token. The copy holds the matrices of linear layers cast already and everything else
-(embeddings, norms) as it is, and runs under the same autocast: the arithmetic is the trainer's own, number by number,
-so that nothing but the order of sums lies between the log-probabilities of the two.
+every matrix anew for every token. The copy holds the matrices of linear layers cast already and everything else as it
+is (norms, and embeddings unless what they give is cast at once, `layers.narrow_residual`), and runs under the same
+autocast: the arithmetic is the trainer's own, number by number, so that nothing but the order of sums lies between the
+log-probabilities of the two.
 """
 
 from __future__ import annotations
@@ -14,20 +15,28 @@ from typing import Any
 import torch
 from torch import nn
 
+from kerneldojo.policies.layers import is_narrow
+
 
 class SamplingCopy:
     """A model with the weights of another, refreshed on demand."""
 
     def __init__(self, source: Any, dtype: torch.dtype) -> None:
-        """Copy `source`, with linear layers in `dtype`. To be made before `source` is sharded (FSDP)."""
+        """Copy `source`, with linear layers in `dtype`. To be made before `source` is sharded (FSDP) or compiled."""
         self.source = source
         self.dtype = dtype
         self.model = copy.deepcopy(source).requires_grad_(False).eval()
+        cast: dict[int, nn.Parameter] = {}
         for module in self.model.modules():
-            if isinstance(module, nn.Linear):
-                # Parameters of its own: an output layer that shares the embeddings' weight leaves them in float32.
+            if isinstance(module, nn.Linear) or (isinstance(module, nn.Embedding) and is_narrow(module)):
+                # A parameter beside the one it is cast from: an output layer may share the embeddings' weight, which
+                # stays in float32 if it is not narrow.
                 for name, parameter in list(module.named_parameters(recurse=False)):
-                    setattr(module, name, nn.Parameter(parameter.to(dtype), requires_grad=False))
+                    made = cast.get(id(parameter))
+                    if made is None:
+                        made = nn.Parameter(parameter.to(dtype), requires_grad=False)
+                        cast[id(parameter)] = cast[id(made)] = made
+                    setattr(module, name, made)
 
     @torch.no_grad()
     def refresh(self) -> None:

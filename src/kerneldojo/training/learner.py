@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from kerneldojo.algorithms.log_probs import TokenLogProbs
+from kerneldojo.policies.layers import compile_layers, narrow_residual
 from kerneldojo.policies.sampler import Sampler, SamplerConfig, end_ids_of
 from kerneldojo.training.checkpoints import load_state, random_state, restore_random_state
 from kerneldojo.training.models import ModelConfig, add_rows, check_path, loading, open_model
@@ -65,11 +66,15 @@ class Learner:
             model.gradient_checkpointing_enable({"use_reentrant": False})
             if adapter is not None:
                 model.enable_input_require_grads()
-        self.scorer = Scorer(model, self.dtype)
+        if self.dtype != torch.float32 and config.residual == "same":
+            narrow_residual(model)
+        self.scorer = Scorer(model, self.dtype, is_fused=config.fused and ranks.device.type == "cuda")
         cast("Any", self.scorer).to(ranks.device)
         # What samples needs whole weights: its copy is made before they are divided.
         self._mirror: PreTrainedModel | None = None
         self.sampler = None if sampler is None else self._new_sampler(sampler)
+        if config.compile and ranks.device.type == "cuda":
+            compile_layers(model)
         shard(self.scorer, ranks, self.dtype)
         self.optimizers = Optimizers(self.scorer, optimizer)
         self.pad_id = int(cast("Any", tokenizer.pad_token_id or 0))

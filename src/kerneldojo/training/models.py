@@ -94,6 +94,15 @@ class ModelConfig(Settings):
     """Adapters instead of all weights; None for all weights, or if `path` is an adapter, which then is trained on."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of the layers; the weights that the optimiser sees are float32. `auto`: bfloat16 on CUDA."""
+    residual: Literal["same", "float32"] = "same"
+    """What layers hand on to one another, in training and in sampling: in the dtype that they compute in, as models
+    with bfloat16 weights do, or in float32, which takes twice the memory and a cast before each matrix. With several
+    ranks it is the same dtype always: weights are gathered in it."""
+    fused: bool = True
+    """On a GPU: from logits to log-probabilities by kernels of our own (`algorithms/fused.py`), which agree with
+    torch's operations to rounding."""
+    compile: bool = False
+    """On a GPU: compile the layers. The first steps take a minute longer, all others less time."""
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass rather than keeping them."""
 

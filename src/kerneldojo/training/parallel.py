@@ -24,6 +24,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from kerneldojo.policies.layers import layers_of
+
 T = TypeVar("T")
 
 LONGEST_SILENCE = timedelta(hours=2)
@@ -134,10 +136,8 @@ def shard(scorer: nn.Module, ranks: Ranks, dtype: torch.dtype) -> None:
 
     mesh = init_device_mesh(ranks.device.type, (ranks.count,))
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
-    layer_names: set[str] = set(getattr(getattr(scorer, "model", None), "_no_split_modules", None) or ())
-    for module in list(scorer.modules()):
-        if type(module).__name__ in layer_names:
-            fully_shard(module, mesh=mesh, mp_policy=policy)
+    for layer in layers_of(getattr(scorer, "model", scorer)):
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(scorer, mesh=mesh, mp_policy=policy)
 
 

@@ -16,6 +16,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from kerneldojo.files import write_whole
 from kerneldojo.rollout.lock import Lock, RunError
@@ -27,6 +28,15 @@ from kerneldojo.training.settings import ConfigError
 
 MAY_CHANGE = frozenset({"steps", "epochs", "max_seconds", "log", "keep_checkpoints", "checkpoint_every", "judge"})
 """Keys of a configuration that a run that goes on may be given anew: none of them changes a step."""
+
+YOUNGER: dict[tuple[str, ...], Any] = {
+    ("model", "residual"): "float32",
+    ("model", "fused"): False,
+    ("model", "compile"): False,
+    ("optimizer", "fused"): False,
+    ("sampling", "engine", "compile"): False,
+}
+"""Keys that are younger than runs which may have to go on, and what such a run was told without a word."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +112,7 @@ def _open_folder(config: Frozen, output: Path, *, is_begun: bool, resume: bool) 
     told = config.model_dump(mode="json")
     path = output / "config.json"
     if is_begun and path.exists():
-        before = json.loads(path.read_text("utf-8"))
+        before = _with_younger(json.loads(path.read_text("utf-8")))
         if not resume:
             raise ConfigError(
                 f"output: {output} holds a run already: give --resume to go on with it, or another folder"
@@ -114,6 +124,17 @@ def _open_folder(config: Frozen, output: Path, *, is_begun: bool, resume: bool) 
         write_whole(path, f"{json.dumps(told, indent=2)}\n".encode())
     except OSError as error:
         raise ConfigError(f"output: cannot write {path}: {error.strerror}") from error
+
+
+def _with_younger(told: dict[str, Any]) -> dict[str, Any]:
+    """The configuration on record, with the keys that did not exist when it was written."""
+    for (*path, last), value in YOUNGER.items():
+        inner: Any = told
+        for part in path:
+            inner = inner.get(part) if isinstance(inner, dict) else None
+        if isinstance(inner, dict):
+            cast("dict[str, Any]", inner).setdefault(last, value)
+    return told
 
 
 def point(link: Path, target: Path) -> None:

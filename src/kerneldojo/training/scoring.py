@@ -24,11 +24,23 @@ if TYPE_CHECKING:
 class Scorer(nn.Module):
     """A causal model as a function from packed rows to log-probabilities of the answers in them."""
 
-    def __init__(self, model: PreTrainedModel, dtype: torch.dtype = torch.float32, chunk_size: int = 1024) -> None:
-        """`dtype`: what the layers compute in; float32 weights are cast as they are used."""
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        dtype: torch.dtype = torch.float32,
+        chunk_size: int | None = None,
+        *,
+        is_fused: bool = False,
+    ) -> None:
+        """`dtype`: what the layers compute in; float32 weights are cast as they are used.
+
+        `chunk_size`: tokens whose logits exist at once. None: 1024, or 4096 if `is_fused` (see `log_probs_from_hidden`)
+        makes no float32 copies of them.
+        """
         super().__init__()
         self.model = model
-        self.dtype, self.chunk_size = dtype, chunk_size
+        self.dtype, self.is_fused = dtype, is_fused
+        self.chunk_size = chunk_size or (4096 if is_fused else 1024)
         self.is_plain = has_plain_output(model)
 
     def forward(self, batch: Batch, temperature: float = 1.0) -> TokenLogProbs:
@@ -47,7 +59,9 @@ class Scorer(nn.Module):
             return log_probs_from_logits(logits, batch.targets, temperature, self.chunk_size)
         chosen = output.last_hidden_state.flatten(0, 1)[batch.predictors].to(self.dtype)
         weight = cast("Tensor", cast("Any", self.model).get_output_embeddings().weight).to(self.dtype)
-        return log_probs_from_hidden(chosen, weight, batch.targets, temperature, self.chunk_size)
+        return log_probs_from_hidden(
+            chosen, weight, batch.targets, temperature, self.chunk_size, is_fused=self.is_fused
+        )
 
 
 @torch.no_grad()
@@ -76,11 +90,13 @@ def score_all(
 ) -> TokenLogProbs:
     """(num_tokens,) log-probabilities and entropies over all batches, without gradients, on the CPU.
 
-    Tokens that are in no batch are 0, so that sums over ranks with different batches are the whole.
+    Tokens that are in no batch are 0, so that sums over ranks with different batches are the whole. Nothing comes to
+    the host before all is done: one batch's last kernels and the next one's first launches lie side by side.
     """
-    log_probs, entropy = torch.zeros(num_tokens), torch.zeros(num_tokens)
+    found = torch.zeros((2, num_tokens), device=device)
     for batch in batches:
-        scores = scorer(batch.to(device), temperature)
-        log_probs[batch.tokens] = scores.log_probs.float().cpu()
-        entropy[batch.tokens] = scores.entropy.float().cpu()
-    return TokenLogProbs(log_probs, entropy)
+        placed = batch.to(device)
+        scores = scorer(placed, temperature)
+        found[0, placed.tokens] = scores.log_probs.float()
+        found[1, placed.tokens] = scores.entropy.float()
+    return TokenLogProbs(*found.cpu())
