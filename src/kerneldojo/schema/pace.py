@@ -1,7 +1,7 @@
 """How a GPU's verdicts follow each other: what makes more of them fit into a minute, and changes nothing else.
 
-Everything here is off until all attacks of the suite have met it on a GPU. All of it on made 138 verdicts a minute of 122
-on one H200, by turns (`benchmarks/throughput.py --pace new old`).
+Everything here is off until all attacks of the suite have met it on a GPU. All of it on made 138 verdicts a minute
+of 122 on one H200, by turns (`benchmarks/throughput.py --pace new old`).
 """
 
 from __future__ import annotations
