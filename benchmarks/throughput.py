@@ -2,6 +2,7 @@
 
     python benchmarks/throughput.py --device cuda --out throughput         # everything, on all GPUs of this machine
     python benchmarks/throughput.py --device cuda --num-verdicts 1 2 4 8   # several verdicts at once on each GPU
+    python benchmarks/throughput.py --only triton --num-verdicts 4 --reuse --pace old new old new --steady 10
     python benchmarks/throughput.py --device model:h100 --num 8            # small sizes, to see that it works
     python benchmarks/throughput.py --device cuda --kernelbench KB --kernelgym KG   # checkouts of the peers
 
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import platform
@@ -43,7 +45,20 @@ from throughput_probes import distinct, disturbance, floor
 
 from kerneldojo.pool import LocalPool, PoolConfig
 from kerneldojo.schema import Evaluation, Job, Status
+from kerneldojo.schema.pace import Pace
 
+OLD = Pace()
+NEW = Pace(windows_in_a_row=4, brisk_rounds=True, profile_beside=True, recycle_memory=True)
+PACES = {
+    "new": NEW,
+    "old": OLD,
+    "row": OLD.model_copy(update={"windows_in_a_row": NEW.windows_in_a_row}),
+    "brisk": OLD.model_copy(update={"brisk_rounds": True}),
+    "beside": OLD.model_copy(update={"profile_beside": True}),
+    "recycle": OLD.model_copy(update={"recycle_memory": True}),
+}
+"""How windows follow each other: with all of `schema.pace`, as the pool has it, and with one change alone."""
+STEADY = "softmax"
 SECTIONS = ("distinct", "floor", "disturbance", "triton", "cuda", "kernelbench", "kernelgym")
 WARM_NUMBERS = 50_000
 """Numbers of candidates that are judged before the clock starts; never those of counted ones."""
@@ -75,6 +90,22 @@ def candidate_jobs(
     ]
 
 
+def steady_jobs(chosen: list[Case], num: int, device: str) -> list[Job]:
+    """One kernel so many times, judged anew each time: how far its figures lie apart is how steady they are."""
+    case = next(case for case in chosen if case.problem.name.startswith(STEADY))
+    return [
+        Job(problem=case.problem, candidate=case.candidate(WARM_NUMBERS - 1, "triton"), device=device, fresh=True)
+        for _ in range(num)
+    ]
+
+
+def among(jobs: list[Job], others: list[Job]) -> list[Job]:
+    """`others` spread evenly among `jobs`."""
+    places = [(index + 0.5) * len(jobs) / max(1, len(others)) for index in range(len(others))]
+    ranked = [*enumerate(jobs), *zip(places, others, strict=True)]
+    return [job for _, job in sorted(ranked, key=lambda pair: pair[0])]
+
+
 def measure(
     chosen: list[Case],
     names: list[str],
@@ -84,14 +115,24 @@ def measure(
     language: Literal["triton", "cuda"],
     *,
     reuse: bool = False,
+    pace: str = "new",
+    steady: int = 0,
 ) -> dict[str, Any]:
     """Judge `num` candidates on `names`; rate, stages and what went wrong.
 
     Args:
         chosen, names, num, num_verdicts, slots, language: see the options of the same names.
         reuse: `PoolConfig.reuse_reference_times`.
+        pace: one of `PACES`.
+        steady: how often one more kernel is judged among the others.
     """
-    config = PoolConfig(num_verdicts_per_gpu=num_verdicts, remember=0, cache_folder=None, reuse_reference_times=reuse)
+    config = PoolConfig(
+        num_verdicts_per_gpu=num_verdicts,
+        remember=0,
+        cache_folder=None,
+        reuse_reference_times=reuse,
+        pace=PACES[pace],
+    )
     started = time.monotonic()
     pool = LocalPool(names, slots, config)
     try:
@@ -108,7 +149,10 @@ def measure(
         warmed = time.monotonic()
         busy, judging = machine_seconds(), worker_seconds()
         device = names[0] if len(names) == 1 else "cuda"
-        futures = [pool.submit(job) for job in candidate_jobs(chosen, num, device, 0, language)]
+        repeated = steady_jobs(chosen, steady, device)
+        jobs = among(candidate_jobs(chosen, num, device, 0, language), repeated)
+        num = len(jobs)
+        futures = [pool.submit(job) for job in jobs]
         evaluations: list[Evaluation] = []
         for future in as_completed(futures):
             evaluations.append(future.result())
@@ -124,11 +168,13 @@ def measure(
         "devices": names,
         "verdicts_at_once": lanes,
         "reuse_reference_times": reuse,
+        "pace": pace,
         "evaluations": num,
         "warm_seconds": round(warmed - started, 2),
         "wall_seconds": round(wall, 2),
         "per_minute": round(60 * num / wall, 1),
         **describe(evaluations, wall * lanes / num),
+        **({"steady": steadiness(evaluations, {job.candidate.hash for job in repeated})} if steady else {}),
         "machine_cpu_seconds_a_verdict": round(busy / num, 3),
         "judges_cpu_seconds_a_verdict": round(judging / num, 3),
         "load_average": os.getloadavg()[0],
@@ -141,6 +187,8 @@ def describe(evaluations: list[Evaluation], lane_seconds: float) -> dict[str, An
     stages = {name: statistics.mean(found.stage_seconds.get(name, 0.0) for found in evaluations) for name in names}
     total = stages.pop("total", sum(stages.values()))
     held = stages.pop("held", 0.0)  # Within other stages: waiting for windows, one's own or others'.
+    stopping, alone = stages.pop("stopping", 0.0), stages.pop("alone", 0.0)
+    stops = [found.stage_seconds["stopping"] for found in evaluations if "stopping" in found.stage_seconds]
     wrong = Counter(
         f"{found.status}: {found.message[:160]}" for found in evaluations if found.status is not Status.PASSED
     )
@@ -154,8 +202,25 @@ def describe(evaluations: list[Evaluation], lane_seconds: float) -> dict[str, An
         "mean_stage_seconds": {name: round(value, 4) for name, value in sorted(stages.items(), key=lambda i: -i[1])},
         "mean_seconds": round(total, 4),
         "mean_seconds_held": round(held, 4),
+        "mean_seconds_stopping": round(stopping, 4),
+        "mean_seconds_alone": round(alone, 4),
+        "handed_over": round(sum(seconds == 0.0 for seconds in stops) / max(1, len(stops)), 3),
         "seconds_outside_of_stages": round(max(0.0, total - sum(stages.values())), 4),
         "seconds_between_verdicts": round(lane_seconds - total, 4),
+    }
+
+
+def steadiness(evaluations: list[Evaluation], hashes: set[str]) -> dict[str, Any]:
+    """The figures of one kernel that was judged again and again."""
+    found = [one for one in evaluations if one.candidate_hash in hashes and one.timing.median_ms is not None]
+    times = sorted(one.timing.median_ms or 0.0 for one in found)
+    coverages = sorted(one.coverage for one in found if one.coverage is not None)
+    return {
+        "verdicts": len(found),
+        "kernel_ms": times,
+        "lie_apart": round((times[-1] - times[0]) / statistics.median(times), 5) if times else None,
+        "coverage": coverages,
+        "trials": [one.timing.num_trials for one in found],
     }
 
 
@@ -212,6 +277,11 @@ def main() -> None:
     parser.add_argument("--num-peers", type=int, default=10, help="candidates that each peer judges")
     parser.add_argument("--num-verdicts", type=int, nargs="+", default=[1], help="verdicts at once on a GPU")
     parser.add_argument("--reuse", action="store_true", help="take reference times from earlier verdicts")
+    parser.add_argument(
+        "--pace", nargs="+", choices=list(PACES), default=["new"], help="how windows follow each other, in turn"
+    )
+    parser.add_argument("--steady", type=int, default=0, help="how often one softmax is judged among the others")
+    parser.add_argument("--until", type=float, default=1e9, help="seconds after which nothing more of `triton` begins")
     parser.add_argument("--gpus", type=int, nargs="+", help="numbers of GPUs for `triton`; by default 1, 2, 4, ... all")
     parser.add_argument("--cores", type=int, help="cores that each GPU has; by default an even share of all")
     parser.add_argument("--slots", type=int, help="verdicts at once on a cpu or model device; one a core by default")
@@ -237,6 +307,7 @@ def main() -> None:
 
 def sections(arguments: argparse.Namespace, chosen: list[Case], names: list[str], on_gpu: bool, report: Report) -> None:
     """Every section that was asked for and that this machine can do."""
+    started = time.monotonic()
     only = set(arguments.only)
     if "distinct" in only:
         report.add("distinct", distinct(chosen, arguments.num, 90))
@@ -255,10 +326,12 @@ def sections(arguments: argparse.Namespace, chosen: list[Case], names: list[str]
         powers = [1 << power for power in range(len(names).bit_length()) if 1 << power <= len(names)]
         for count in arguments.gpus or dict.fromkeys([*powers, len(names)]):
             os.sched_setaffinity(0, all_cores[: count * arguments.cores] if arguments.cores else all_cores)
-            for num_verdicts in arguments.num_verdicts if on_gpu else [1]:
+            for num_verdicts, pace in itertools.product(arguments.num_verdicts if on_gpu else [1], arguments.pace):
                 num = arguments.num * count
                 at = (chosen, names[:count], num, num_verdicts, arguments.slots)
-                report.add("triton", measure(*at, "triton", reuse=arguments.reuse))
+                if time.monotonic() - started < arguments.until:
+                    settings = {"reuse": arguments.reuse, "pace": pace, "steady": arguments.steady}
+                    report.add("triton", measure(*at, "triton", **settings))
         os.sched_setaffinity(0, all_cores)
     with_cuda = [case for case in chosen if case.cuda]
     if on_gpu and "cuda" in only:

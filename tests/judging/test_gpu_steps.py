@@ -38,6 +38,7 @@ from kerneldojo.judging.shares import Shares
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.languages import language_of
 from kerneldojo.schema import KernelTime, Status
+from kerneldojo.schema.pace import Pace
 
 PROBLEM = Problem(
     name="swish",
@@ -99,9 +100,12 @@ class Arena(HostArena):
 class HostBench(Bench):
     """A bench whose device is this machine."""
 
-    def __init__(self, server: ForkServer, capacity: int, num_kept: int, part_bytes: int = 1 << 28) -> None:
+    def __init__(
+        self, server: ForkServer, capacity: int, num_kept: int, part_bytes: int = 1 << 28, pace: Pace | None = None
+    ) -> None:
         whole, auditing = Shares(1, 1, 1 << 28), Shares(1, 0, 1 << 28)
-        super().__init__(server, Shares(capacity, num_kept, part_bytes), "h100", whole=whole, auditing=auditing)
+        shares = Shares(capacity, num_kept, part_bytes)
+        super().__init__(server, shares, "h100", whole=whole, auditing=auditing, pace=pace)
         self.given: list[Shares] = []
 
     def new_arena(self, inputs: Any, shares: Shares, *, silent: bool) -> Arena:
@@ -154,6 +158,9 @@ class Profile:
     Rows = list
 
     def take(self, *_: Any) -> list[Any]:
+        return []
+
+    def take_beside(self, *_: Any) -> list[Any]:
         return []
 
     def fill(self, _: Any, findings: Findings) -> None:
@@ -458,6 +465,45 @@ def test_verdicts_beside_each_other_stand_still_in_a_window(
     assert [isinstance(verdict, Findings) for verdict in verdicts] == [True, True, True, False]
     assert (windows.num, windows.num_ticking, windows.num_moved) == (4, 3, 0), "who ticks stood still in three windows"
     assert all(session.ended is not None for session in asked)
+
+
+BESIDE = Pace(windows_in_a_row=4, brisk_rounds=True, recycle_memory=True, profile_beside=True)
+
+
+@pytest.mark.parametrize(
+    ("pace", "disturbed", "taken_in"),
+    [
+        (BESIDE, False, ["beside"]),
+        (BESIDE, True, ["beside", "window"]),
+        (Pace(), True, ["window"]),
+    ],
+)
+def test_a_profile_that_was_disturbed_is_taken_again_in_a_window(
+    server: ForkServer,
+    windows: Windows,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    pace: Pace,
+    disturbed: bool,
+    taken_in: list[str],
+) -> None:
+    bench = HostBench(server, 2, 2, pace=pace)
+    bench._canary = AlwaysClean()  # type: ignore[assignment]
+    seen: list[str] = []
+
+    class Noted(Profile):
+        def take(self, *_: Any) -> list[Any]:
+            seen.append("window" if bench.gate._owner is not None else "beside")
+            return []
+
+        def take_beside(self, *_: Any) -> list[Any] | None:
+            return None if self.take() == [] and disturbed else []
+
+    monkeypatch.setattr(cuda, "profile", Noted())
+    passed(judge(bench, HONEST, tmp_path))
+    bench.close()
+    assert seen == taken_in
+    assert bench.gate.most_in_a_row == pace.windows_in_a_row
 
 
 @pytest.mark.parametrize(("num_doubtful", "num_series"), [(0, 1), (1, 2), (9, 2)])

@@ -101,6 +101,11 @@ class Arena(Protocol):
         """Whether results that lie in it already are named where they are, instead of copied to where they are read."""
         ...
 
+    @property
+    def is_left(self) -> bool:
+        """Whether whoever it was shared with is known to be dead: then its memory may serve another."""
+        ...
+
     def view(self, slot: Slot) -> torch.Tensor:
         """Return a tensor over the memory that `slot` names; raises `BadSlot`."""
         ...
@@ -118,6 +123,7 @@ class HostArena:
 
     device = torch.device("cpu")
     in_place = False
+    is_left = False
 
     def __init__(self, fd: int, num_bytes: int) -> None:
         self.fd = fd

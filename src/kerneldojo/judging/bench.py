@@ -23,6 +23,7 @@ from kerneldojo.languages import Language, language_of
 from kerneldojo.problems import ProblemError, check_source
 from kerneldojo.problems.audit import AuditReport
 from kerneldojo.schema import MAX_SOURCE_BYTES, Candidate, Evaluation, Problem, Status
+from kerneldojo.schema.pace import Pace
 from kerneldojo.schema.parsing import parse_python
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Judge:
             again now and then (`judging.reference_times`).
         cores: those that no other judge uses; on a CUDA device, some are reserved for what is timed
             (`judging.cores`). By default the device's even share of those that this process may use.
+        pace: how windows follow each other on a CUDA device.
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class Judge:
         num_verdicts: int = 1,
         reuse_reference_times: bool = False,
         cores: Collection[int] = (),
+        pace: Pace | None = None,
     ) -> None:
         self._num_verdicts = num_verdicts
+        self._pace = pace or Pace()
         self._cores = tuple(cores)
         self._reuse_reference_times = reuse_reference_times
         self._host = HostBench()
@@ -135,6 +139,7 @@ class Judge:
                     num_verdicts=self._num_verdicts,
                     reuse_reference_times=self._reuse_reference_times,
                     cores=self._cores,
+                    pace=self._pace,
                 )
         return self._gpus[index]
 

@@ -122,20 +122,11 @@ class Cores:
         Args:
             timed: ids of processes; those of one group share a core.
         """
-        groups = [list(group) for group in timed]
-        mine = {pid for group in groups for pid in group}
-        me = threading.get_native_id()
-        before: dict[int, set[int]] = {}
+        cleared = Cleared(self)
         try:
-            for thread in _threads(pid for pid in _ours() if pid not in mine):
-                if thread != me:
-                    self.move(thread, self.rest, before)
-            reserved = Reserved(self, groups, before)
-            reserved.settle()
-            yield reserved
+            yield cleared.seat(timed)
         finally:
-            for thread in _threads({*_ours(), *mine}):  # Also those that were born meanwhile.
-                self.move(thread, before.get(thread, self.eligible | self.rest), {})
+            cleared.end()
 
     def move(self, thread: int, cores: Iterable[int], before: dict[int, set[int]]) -> None:
         """Let a thread run on these cores alone; notes in `before` where it might at first."""
@@ -148,6 +139,50 @@ class Cores:
             if not self._has_complained:
                 self._has_complained = True
                 log.warning("cores cannot be reserved for all that is timed: %s", error)
+
+
+class Cleared:
+    """Cores cleared for what is timed, in one window or in several in a row: everything else is moved but once.
+
+    One thread at a time uses it: the one that has the window.
+    """
+
+    def __init__(self, cores: Cores) -> None:
+        self._cores = cores
+        self._before: dict[int, set[int]] = {}
+        self._timed = set[int]()
+        self._is_begun = False
+
+    def seat(self, timed: Iterable[Sequence[int]]) -> Reserved:
+        """Move this thread and the processes of each group to a core each; the first time all others of ours off them.
+
+        Args:
+            timed: as for `Cores.reserved_for`.
+        """
+        groups = [list(group) for group in timed]
+        mine = {pid for group in groups for pid in group}
+        self._timed |= mine
+        if not self._is_begun:
+            self._is_begun = True
+            me = threading.get_native_id()
+            for thread in _threads(pid for pid in _ours() if pid not in mine):
+                if thread != me:
+                    self._cores.move(thread, self._cores.rest, self._before)
+        reserved = Reserved(self._cores, groups, self._before)
+        reserved.settle()
+        return reserved
+
+    def leave(self, timed: Iterable[Sequence[int]]) -> None:
+        """Move this thread and those processes off again: the window is another's now."""
+        for thread in [threading.get_native_id(), *_threads(pid for group in timed for pid in group)]:
+            self._cores.move(thread, self._cores.rest, self._before)
+
+    def end(self) -> None:
+        """Let every thread run again where it might before."""
+        if not self._is_begun:
+            return
+        for thread in _threads({*_ours(), *self._timed}):  # Also those that were born meanwhile.
+            self._cores.move(thread, self._before.get(thread, self._cores.eligible | self._cores.rest), {})
 
 
 class Reserved:

@@ -103,6 +103,8 @@ def _wants_more(bench: Bench, auditor: Auditor, language: Language, findings: Fi
         finally:
             if guest.had_company:  # Within the stages, not beside them.
                 findings.stage_seconds["held"] = round(guest.seconds_held, 4)
+                findings.stage_seconds["stopping"] = round(guest.seconds_stopping, 4)
+                findings.stage_seconds["alone"] = round(guest.seconds_alone, 4)
 
 
 @dataclass
@@ -259,11 +261,16 @@ class _Verdict:
             findings.num_built = self.workshop.close()
         rows: profile.Rows = []
         broken: list[Ruling] = []
+        is_beside = bench.pace.profile_beside and bench.gate.capacity > 1 and not self.guest.is_alone
 
         def measure() -> None:
-            broken.clear()
             with findings.stage("timing"):
                 timing.run(bench, series, match, findings, self.guest.renew_cores)
+            if not is_beside:
+                take_profile()
+
+        def take_profile() -> None:
+            broken.clear()
             with findings.stage("profile"):
                 try:
                     rows[:] = profile.take(match, findings)
@@ -278,6 +285,12 @@ class _Verdict:
         self._make_room()
         with findings.stage("timing"):
             timing.finish(bench, series, match, findings)
+        if is_beside:
+            with findings.stage("profile"):
+                found = profile.take_beside(match, findings)
+            rows[:] = found or []
+            if found is None:
+                bench.measure_alone(self.guest, findings, take_profile, of_candidate)
         if broken:
             raise broken[0]
         profile.fill(rows, findings)

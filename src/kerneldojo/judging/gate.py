@@ -6,6 +6,10 @@ processes are frozen wherever they are, a few cores are kept for what is timed (
 fixed kernel, timed against its idle baseline) shows before and after that nothing else used the device. Time that a
 verdict spends frozen or waiting at the gate is not counted against its candidate.
 
+Stopping everybody and clearing cores costs tens of milliseconds. So where another verdict waits for a window when one
+ends, the device is handed to it as it is: its processes go on, the last owner's are stopped, and the others notice
+nothing. Nobody waits longer for that, since the next window would have been opened at once anyway.
+
 A guest is in one of three states. *Busy*: its thread may use the device itself (it compares outputs, say). *In a
 command*: its thread only waits for one of its processes. *Held*: it waits at the gate. A window opens once no other
 guest is busy; then nobody but its owner touches the leashes of the others' sessions, so it may freeze them.
@@ -13,43 +17,15 @@ guest is busy; then nobody but its owner touches the leashes of the others' sess
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
-from kerneldojo.contestant.wire import WireError
-from kerneldojo.judging.cores import Cores, Reserved
-from kerneldojo.judging.ends import Infrastructure
-
-
-class Freezable(Protocol):
-    """A process that can be stopped; `judging.processes.Session` is one."""
-
-    ended: Any
-
-    def wait_started(self, timeout: float = 30.0) -> None:
-        """Wait until it is there to be stopped, or has ended."""
-        ...
-
-    def pids(self) -> list[int]:
-        """Ids of its processes."""
-        ...
-
-    def order_freeze(self) -> None:
-        """Have it stopped, without waiting for that."""
-        ...
-
-    def wait_frozen(self, timeout: float = 5.0) -> None:
-        """Wait until it is stopped as ordered."""
-        ...
-
-    def thaw(self) -> None:
-        """Let it go on, without waiting for that."""
-        ...
+from kerneldojo.judging.cores import Cleared, Cores, Reserved
+from kerneldojo.judging.stops import Freezable, Stop, freeze, thaw
 
 
 class Budget(Protocol):
@@ -66,13 +42,17 @@ class Gate:
     Args:
         capacity: verdicts at once. With 1 it is a lock, and windows cost nothing.
         cores: some reserved for what has a window; None for none.
+        most_in_a_row: windows for which everybody is stopped but once, where so many are waited for.
     """
 
-    def __init__(self, capacity: int = 1, cores: Cores | None = None) -> None:
+    def __init__(self, capacity: int = 1, cores: Cores | None = None, most_in_a_row: int = 1) -> None:
         if capacity < 1:
             raise ValueError(f"a gate lets at least one verdict in, not {capacity}")
-        self.capacity = capacity
+        if most_in_a_row < 1:
+            raise ValueError(f"at least one window in a row, not {most_in_a_row}")
+        self.capacity, self.most_in_a_row = capacity, most_in_a_row
         self._cores = cores
+        self._stop = Stop()
         self._changed = threading.Condition()
         self._guests: list[Guest] = []
         self._entrance = deque[object]()
@@ -111,52 +91,90 @@ class Gate:
             return False
         return len(self._guests) < (1 if alone else self.capacity)
 
-    def open_for(self, guest: Guest) -> list[Freezable]:
-        """Open a window: wait for its turn, hold and freeze the others; returns what was frozen."""
+    def open_for(self, guest: Guest) -> None:
+        """Open a window: wait for its turn, hold and freeze the others, unless somebody hands the device over."""
         with self._changed:
             self._windows.append(guest)
             guest.is_busy = False
             self._changed.notify_all()
             try:
-                self._changed.wait_for(lambda: self._owner is None and self._windows[0] is guest)
-                self._owner = guest
+                self._changed.wait_for(lambda: self._owner is guest or self._is_first(guest))
+            except BaseException:
+                if self._owner is guest:  # It was interrupted just as it got it.
+                    self.close_window()
+                raise
             finally:
-                self._windows.remove(guest)
+                if guest in self._windows:
+                    self._windows.remove(guest)
                 guest.is_busy = True
                 self._changed.notify_all()
-        frozen: list[Freezable] = []
+            if self._owner is guest:
+                return  # It was handed over: all others stand still already.
+            self._owner = guest
+            since = time.monotonic()
+            stop = self._stop = Stop(cleared=Cleared(self._cores) if self._cores is not None else None)
         try:
             with self._changed:
                 # Asked anew each time: a guest may leave while it is waited for, and nobody comes in meanwhile.
                 self._changed.wait_for(lambda: not any(other.is_busy for other in self._guests if other is not guest))
                 others = [other for other in self._guests if other is not guest]
-            frozen += [session for other in others for session in other.sessions if session.ended is None]
-            # First all are told, those too that are slow to stop, then all are waited for.
-            for session in frozen:
-                with contextlib.suppress(WireError, Infrastructure):  # It ended just now: its own verdict will see it.
-                    session.order_freeze()
-            for session in frozen:
-                with contextlib.suppress(WireError, Infrastructure):
-                    session.wait_frozen()
+            freeze([session for other in others for session in other.sessions], stop.frozen)
+            guest.seconds_stopping += time.monotonic() - since
         except BaseException:
-            self.close_window(frozen)
+            self.close_window()
             raise
-        return frozen
 
-    def close_window(self, frozen: list[Freezable]) -> None:
-        """Let the others go on."""
+    def _is_first(self, guest: Guest) -> bool:
+        return self._owner is None and bool(self._windows) and self._windows[0] is guest
+
+    def close_window(self) -> None:
+        """Let everybody go on."""
+        stop, self._stop = self._stop, Stop()
         try:
-            for session in frozen:
-                with contextlib.suppress(WireError, Infrastructure):
-                    session.thaw()
+            try:
+                if stop.cleared is not None:
+                    stop.cleared.end()
+            finally:
+                thaw(stop.frozen)
         finally:
             with self._changed:
                 self._owner = None
                 self._changed.notify_all()
 
+    def hand_over(self, guest: Guest) -> bool:
+        """Leave a window to whoever waits for the next one, if anybody does; and wait until the others may go on, too.
+
+        Returns:
+            Whether that was done; else the window is still the guest's.
+        """
+        stop = self._stop
+        with self._changed:
+            if not self._windows or stop.num_windows >= self.most_in_a_row:
+                return False
+            following = self._windows[0]
+        # It waits, and the owner alone touches leashes: so who is next is settled, and stays so.
+        freeze(guest.sessions, stop.frozen)
+        if stop.cleared is not None:
+            stop.cleared.leave([session.pids() for session in guest.sessions])
+        theirs = [session for session in stop.frozen if session in following.sessions]
+        stop.frozen = [session for session in stop.frozen if session not in theirs]
+        thaw(theirs)
+        with self._changed:
+            if following not in self._windows:  # It was interrupted meanwhile.
+                return False
+            stop.num_windows += 1
+            self._windows.remove(following)
+            self._owner = following
+            guest.is_busy = False
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self.is_held(guest))
+            guest.is_busy = True
+            self._changed.notify_all()
+        return True
+
     @contextmanager
     def reserve_cores(self, guest: Guest) -> Generator[None]:
-        """Cores of their own for a guest's thread and processes, in its window."""
+        """Cores of their own for a guest's thread and processes, in its window, with one verdict at a time."""
         if self._cores is None:
             yield
             return
@@ -166,6 +184,11 @@ class Gate:
                 yield
             finally:
                 guest.reserved = None
+
+    def seat(self, guest: Guest) -> None:
+        """The same, beside others, until the window is closed or handed over."""
+        if self._stop.cleared is not None:
+            guest.reserved = self._stop.cleared.seat([session.pids() for session in guest.sessions])
 
     def is_held(self, guest: Guest) -> bool:
         """Whether another verdict's window is open."""
@@ -199,6 +222,10 @@ class Guest:
         self.is_busy = True
         self.seconds_held = 0.0
         """How long it waited for others' windows and for its own."""
+        self.seconds_stopping = 0.0
+        """Of these, how long it took until all others stood still for its own, once it was its turn."""
+        self.seconds_alone = 0.0
+        """How long it had the device to itself, cores being chosen included."""
 
     @contextmanager
     def window(self) -> Generator[None]:
@@ -208,13 +235,22 @@ class Guest:
                 yield
             return
         started = time.monotonic()
-        frozen = self._gate.open_for(self)
-        self._give_back(time.monotonic() - started)
+        self._gate.open_for(self)
+        opened = time.monotonic()
+        self._give_back(opened - started)
+        is_handed_over = False
         try:
-            with self._gate.reserve_cores(self):
-                yield
+            self._gate.seat(self)
+            yield
+            self.reserved = None
+            ended = time.monotonic()
+            self.seconds_alone += ended - opened
+            is_handed_over = self._gate.hand_over(self)
+            self._give_back(time.monotonic() - ended)
         finally:
-            self._gate.close_window(frozen)
+            self.reserved = None
+            if not is_handed_over:
+                self._gate.close_window()
 
     def renew_cores(self) -> None:
         """In a window, while nothing is timed: leave cores that have become slow."""

@@ -31,6 +31,7 @@ from kerneldojo.judging.shares import Shares
 from kerneldojo.judging.surroundings import request
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Problem, content_hash
+from kerneldojo.schema.pace import Pace
 
 
 class GatedSession(Session):
@@ -82,7 +83,7 @@ class Bench(ABC):
         whole: the same for one verdict that has the device alone; by default no more than any other.
         auditing: the same for one audit that does; by default as for a verdict.
         device: as a session's request names it.
-        cores: see `CudaBench`.
+        cores, pace: see `CudaBench`.
     """
 
     name = ""
@@ -95,7 +96,9 @@ class Bench(ABC):
         cores: Collection[int] = (),
         whole: Shares | None = None,
         auditing: Shares | None = None,
+        pace: Pace | None = None,
     ) -> None:
+        self.pace = pace or Pace()
         self.server = server
         self.shares = shares
         self.whole = whole or shares
@@ -103,7 +106,7 @@ class Bench(ABC):
         self.large = set[str]()
         """Hashes of problems that were found to need more than a share: they are judged alone."""
         self.device = device
-        self.gate = Gate(shares.capacity, Cores.of(cores))
+        self.gate = Gate(shares.capacity, Cores.of(cores), self.pace.windows_in_a_row)
         """A timing window has the device to itself."""
         self.runners = Runners(shares.num_kept)
         self.reference_times: ReferenceTimes | None = None

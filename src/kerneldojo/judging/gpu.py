@@ -16,12 +16,14 @@ from kerneldojo.devices.cuda.arena import CudaArena, enter_context
 from kerneldojo.devices.cuda.clock import Device as Clock
 from kerneldojo.devices.cuda.memory import SharedRegion
 from kerneldojo.devices.cuda.precompiled import Precompiled, Precompiler
+from kerneldojo.devices.cuda.spare import Spare
 from kerneldojo.devices.cuda.window import Stopwatch
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.idleness import Canary
 from kerneldojo.judging.processes import ForkServer
 from kerneldojo.judging.reference_times import ReferenceTimes
 from kerneldojo.judging.shares import Shares
+from kerneldojo.schema.pace import Pace
 
 WARM_SECONDS = 0.2
 """How long the canary sings before its baseline is taken; clocks rise within half of that."""
@@ -41,6 +43,7 @@ class CudaBench(Bench):
         reuse_reference_times: whether a problem's reference time serves several verdicts.
         cores: those that this device has to itself, of which some are reserved for windows; by default its even share
             of those that this process may use.
+        pace: how its windows follow each other.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class CudaBench(Bench):
         num_verdicts: int = 1,
         reuse_reference_times: bool = False,
         cores: Collection[int] = (),
+        pace: Pace | None = None,
     ) -> None:
         properties = torch.cuda.get_device_properties(index)
         uuid = f"GPU-{properties.uuid}"
@@ -67,12 +71,14 @@ class CudaBench(Bench):
             cores,
             Shares.whole(total_bytes),
             Shares.auditing(total_bytes),
+            pace,
         )
         self.index = index
         self.name = properties.name
         self.clock = clock
         self.reference_times = ReferenceTimes() if reuse_reference_times else None
         self._stopwatch: Stopwatch | None = None
+        self._spare = Spare(index) if self.pace.recycle_memory else None
 
     @property
     def stopwatch(self) -> Stopwatch:
@@ -104,6 +110,9 @@ class CudaBench(Bench):
         try:
             super().close()
         finally:
+            if self._spare is not None and len(self._spare):
+                enter_context(self.index)
+                self._spare.evict()
             with self._lock:
                 if self._precompiler is not None:
                     self._precompiler.close()
@@ -119,6 +128,7 @@ class CudaBench(Bench):
                 inputs=inputs or own,
                 silent=silent,
                 owns_inputs=inputs is None,
+                spare=self._spare if shares == self.shares else None,
             )
             arena.in_place = shares.in_place
             return arena
@@ -136,6 +146,8 @@ class CudaBench(Bench):
     def tidy(self, most_bytes: int | None = None) -> None:
         """See `Bench.tidy`; by default its own share."""
         allowed = self.shares.judge_bytes if most_bytes is None else most_bytes
+        if most_bytes == 0 and self._spare is not None:
+            self._spare.evict()
         if torch.cuda.memory_reserved(self.index) > allowed:
             torch.cuda.empty_cache()
 

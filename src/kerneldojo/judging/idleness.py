@@ -129,18 +129,21 @@ def measure_idle(
     """
     num_left_busy, seconds = 0, 0.0
     for _ in range(NUM_WINDOWS):
+        is_left_idle = False
         with contextlib.ExitStack() as stack:
             with findings.stage("gate"):
                 stack.enter_context(guest.window())
                 is_clean = canary.becomes_clean(SETTLE_SECONDS)
-            if not is_clean:
-                continue
-            started = time.monotonic()
-            action()
-            seconds = time.monotonic() - started
-            if canary.was_clean(SETTLE_SECONDS, guest.renew_cores):
-                return
-            num_left_busy += 1
+            if is_clean:
+                started = time.monotonic()
+                action()
+                seconds = time.monotonic() - started
+                is_left_idle = canary.was_clean(SETTLE_SECONDS, guest.renew_cores)
+                num_left_busy += not is_left_idle
+            with findings.stage("gate"):  # The next window may be somebody else's, and at once.
+                stack.close()
+        if is_left_idle:
+            return
     with findings.stage("gate"), guest.window():
         is_always = num_left_busy == NUM_WINDOWS
         if canary.becomes_clean(SETTLE_SECONDS):

@@ -267,6 +267,7 @@ class Session:
     def _discard(self) -> None:
         self._door.close()
         self._leash.close()
+        self.arena.is_left = self.ended is not None
         try:
             self.arena.close()
         finally:  # A device that was lost does not take memory back.

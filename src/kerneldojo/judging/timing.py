@@ -135,6 +135,7 @@ def _run(
         min_calls=protocol.num_trials,
         target_error=protocol.timing_error,
         seconds=protocol.timing_seconds,
+        is_brisk=bench.pace.brisk_rounds,
     )
     racing = list(sides.values())
     try:

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 class Lines:
     """Sockets between a workshop and those that it works for. A session holds them as others hold an arena."""
 
+    is_left = False
+
     def __init__(self) -> None:
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(NUM_LINES)]
         self._workshops = [ours for ours, _ in pairs]

@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import Field
 
 from kerneldojo.schema import Frozen
+from kerneldojo.schema.pace import Pace
 
 PATIENCE = 1e6
 """Seconds for which pool and worker listen to each other; health checks come far more often."""
@@ -49,3 +50,5 @@ class PoolConfig(Frozen):
     reuse_reference_times: bool = True
     """On a GPU: take a problem's reference time from earlier verdicts, and check it for drift
     (`judging.reference_times`)."""
+    pace: Pace = Pace()
+    """On a GPU with several verdicts at once: how their windows follow each other."""

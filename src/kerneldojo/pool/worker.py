@@ -24,6 +24,7 @@ from kerneldojo.contestant.sandbox import linux, processes
 from kerneldojo.contestant.wire import Channel, WireError
 from kerneldojo.pool.config import PATIENCE
 from kerneldojo.schema import Job, Status
+from kerneldojo.schema.pace import Pace
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class Worker:
     Args:
         channel: to the pool.
         num_verdicts: verdicts that may be under way at once.
-        reuse_reference_times: as in `pool.PoolConfig`.
+        reuse_reference_times, pace: as in `pool.PoolConfig`.
         cores: those that it may use and no other GPU's worker does; empty for no such.
     """
 
@@ -48,13 +49,16 @@ class Worker:
         num_verdicts: int,
         *,
         reuse_reference_times: bool,
+        pace: Pace,
         cores: Sequence[int] = (),
     ) -> None:
         from kerneldojo.judging import Judge
 
         self._channel = channel
         self._lock = threading.Lock()
-        self._judge = Judge(num_verdicts=num_verdicts, reuse_reference_times=reuse_reference_times, cores=cores)
+        self._judge = Judge(
+            num_verdicts=num_verdicts, reuse_reference_times=reuse_reference_times, cores=cores, pace=pace
+        )
 
     def serve(self, device: str) -> None:
         """Judge until the pool is gone or says that it is enough."""
@@ -114,7 +118,8 @@ class Worker:
 
 def main(arguments: list[str]) -> None:
     """Serve on the socket `FD` for `DEVICE`, several verdicts at once, on `CORES`; ends the process."""
-    fd, owner, device, num_verdicts, reuse, listed = arguments
+    fd, owner, device, num_verdicts, reuse, told, listed = arguments
+    pace = Pace.model_validate_json(told)
     cores = [int(core) for core in listed.split(",") if core]
     if cores:
         os.sched_setaffinity(0, cores)  # Before there is another thread or process, so that all of ours have it.
@@ -126,7 +131,7 @@ def main(arguments: list[str]) -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     channel = Channel(socket.socket(fileno=int(fd)))
     try:
-        Worker(channel, int(num_verdicts), reuse_reference_times=reuse == "1", cores=cores).serve(device)
+        Worker(channel, int(num_verdicts), reuse_reference_times=reuse == "1", pace=pace, cores=cores).serve(device)
     except WireError:
         os._exit(1)
     os._exit(0)

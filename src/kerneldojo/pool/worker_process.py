@@ -79,8 +79,9 @@ class WorkerProcess:
         self._scratch = Scratch()
         self._channel, theirs = channel_pair()
         fields = [theirs.fileno(), os.getpid(), device, num_verdicts, int(config.reuse_reference_times)]
+        pace = config.pace.model_dump_json()
         listed = ",".join(map(str, cores))
-        command = [sys.executable, "-P", "-m", "kerneldojo.pool.worker", *map(str, fields), listed]
+        command = [sys.executable, "-P", "-m", "kerneldojo.pool.worker", *map(str, fields), pace, listed]
         environment = {**os.environ, "TMPDIR": str(self._scratch.folder), "PYTHONPATH": import_path()}
         if not device.startswith("cuda"):
             environment["OMP_NUM_THREADS"] = "1"  # One slot a core: more threads would only be in each other's way.

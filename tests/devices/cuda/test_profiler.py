@@ -38,3 +38,30 @@ def test_what_a_package_holds_can_be_had_back(tmp_path: Path, monkeypatch: pytes
     finally:
         for name in [name for name in sys.modules if name.partition(".")[0] == "victim"]:
             del sys.modules[name]
+
+
+def launches(*durations_us: float, name: str = "mine") -> list[profiler.KernelRecord]:
+    """Launches of one kernel, one after the other."""
+    return [
+        profiler.KernelRecord(name, round(1000 * duration), own=True, start_ns=10_000_000 * number)
+        for number, duration in enumerate(durations_us)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("records", "num_calls", "even"),
+    [
+        (launches(*[36.0, 36.5, 35.9, 37.0, 36.1] * 2), 10, True),
+        (launches(*[2.0, 9.0] * 5), 10, True),
+        (launches(*[36.0] * 9, 180.0), 10, False),
+        (launches(*[2.0] * 9, 110.0), 10, False),
+        (launches(*[5.0, 900.0] * 10), 10, True),
+        (launches(*[5.0, 900.0] * 9, 140.0, 900.0), 10, False),
+        (launches(*[36.0] * 10) + launches(*[500.0] * 9, 700.0, name="theirs"), 10, False),
+        (launches(7.0), 10, True),
+        ([], 10, True),
+    ],
+)
+def test_a_launch_that_was_interrupted_shows(records: list[profiler.KernelRecord], num_calls: int, even: bool) -> None:
+    """Records come in no particular order, and a kernel's launches within a call may differ."""
+    assert profiler.is_even(records[::-1], num_calls) == even

@@ -26,6 +26,7 @@ import torch
 from kerneldojo.devices.cuda.driver import call
 from kerneldojo.devices.cuda.memory import OutOfRegionError, SharedRegion
 from kerneldojo.devices.cuda.page import Page
+from kerneldojo.devices.cuda.spare import Spare
 
 SOURCE = Path(__file__).with_name("arena.cpp")
 
@@ -61,6 +62,10 @@ class CudaArena:
 
     in_place = False
     """See `contestant.arena.Arena.in_place`; the judge's side alone knows."""
+    is_left = False
+    """See `contestant.arena.Arena.is_left`."""
+    spare: Spare | None = None
+    """Where exchange and heap came from, and go to when their process is dead."""
 
     def __init__(self, page: Page, regions: Sequence[SharedRegion], device: int, *, owned: int) -> None:
         self.page = page
@@ -82,6 +87,7 @@ class CudaArena:
         inputs: SharedRegion | None = None,
         silent: bool = False,
         owns_inputs: bool = False,
+        spare: Spare | None = None,
     ) -> CudaArena:
         """Allocate; `inputs` is shared with others.
 
@@ -93,10 +99,11 @@ class CudaArena:
             inputs: region for the inputs of timed calls.
             silent: whether the candidate's own kernels are to be no-ops in this contestant.
             owns_inputs: whether `inputs` is closed with the arena, once there is one; else it stays the caller's.
+            spare: memory that waits to be used again; None to allocate it.
         """
-        exchange = SharedRegion.create(exchange_bytes, device)
+        exchange = spare.take(exchange_bytes) if spare is not None else SharedRegion.create(exchange_bytes, device)
         try:
-            heap = SharedRegion.create(heap_bytes, device)
+            heap = spare.take(heap_bytes) if spare is not None else SharedRegion.create(heap_bytes, device)
         except BaseException:
             exchange.close()
             raise
@@ -107,7 +114,9 @@ class CudaArena:
             heap.close()
             exchange.close()
             raise
-        return cls(page, regions, device, owned=len(regions) if owns_inputs else 2)
+        arena = cls(page, regions, device, owned=len(regions) if owns_inputs else 2)
+        arena.spare = spare
+        return arena
 
     @classmethod
     def open(cls, fds: Sequence[int], device: int = 0, page: Page | None = None) -> CudaArena:
@@ -174,8 +183,14 @@ class CudaArena:
         """Give the memory back. Views must not be used any more."""
         with contextlib.ExitStack() as stack:  # Each, also if the driver refuses one of them.
             for region in self._regions[: self._owned]:
-                stack.callback(region.close)
+                stack.callback(self._part_with, region)
             self.page.close()
+
+    def _part_with(self, region: SharedRegion) -> None:
+        if self.spare is not None and self.is_left and region is not self.inputs:
+            self.spare.give_back(region)
+        else:
+            region.close()
 
 
 class Heap:

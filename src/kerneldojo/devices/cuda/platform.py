@@ -220,7 +220,10 @@ class CudaPlatform:
         return {}
 
     def do_profile(self, command: dict[str, Any], _: Any, instances: dict[str, nn.Module]) -> dict[str, Any]:
-        """Profile a call of each of `sets` after one that is not; `kernels` as `profiler.summary`, None if unknown."""
+        """Profile a call of each of `sets` after one that is not; `kernels` as `profiler.summary`, None if unknown.
+
+        `even` says whether no launch was interrupted by another process.
+        """
         try:
             self._profiler = self._profiler or profiler.Profiler(self.own, self.builder)
         except ImportError:
@@ -235,7 +238,8 @@ class CudaPlatform:
         with torch.no_grad():
             instance(*sets[0])
             records = self._profiler.profile(calls)
-        return {"kernels": profiler.summary(records, len(sets))[:512]}
+        even = profiler.is_even(records, len(sets))
+        return {"kernels": profiler.summary(records, len(sets))[:512], "even": even}
 
     def do_memory(self, *_: Any) -> dict[str, Any]:
         """Statistics of the heap."""

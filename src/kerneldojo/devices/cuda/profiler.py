@@ -28,6 +28,9 @@ from kerneldojo.devices.cuda.build import Builder
 from kerneldojo.devices.cuda.silence import OwnKernels
 
 BUFFER_BYTES = 8 << 20
+EVEN, EVEN_US = 1.2, 20.0
+"""A launch that took more than so many times the median of its like, and so much longer, was interrupted: another
+process' turn costs it a hundred microseconds at least."""
 
 _HANDLE_WORD = {
     "cuLaunchKernel": 0,
@@ -92,6 +95,7 @@ class KernelRecord:
     """Mangled name of the kernel, or `memcpy` or `memset`."""
     duration_ns: int
     own: bool
+    start_ns: int = 0
 
 
 class Profiler:
@@ -176,7 +180,8 @@ class Profiler:
             own = int(record.correlation_id) in self._own_correlations
             if not own and int(record.graph_node_id):
                 own = name in own_names
-        return KernelRecord(name=name, duration_ns=int(record.end) - int(record.start), own=own)
+        start = int(record.start)
+        return KernelRecord(name=name, duration_ns=int(record.end) - start, own=own, start_ns=start)
 
     def _give_buffer(self) -> tuple[int, int]:
         return BUFFER_BYTES, 0
@@ -200,6 +205,24 @@ def summary(records: list[KernelRecord], num_calls: int) -> list[dict[str, Any]]
         for (name, own), durations in totals.items()
     ]
     return sorted(rows, key=lambda row: -float(row["device_us"]))
+
+
+def is_even(records: list[KernelRecord], num_calls: int) -> bool:
+    """Whether every launch took about as long as the same one of the other calls: then nobody came between.
+
+    A kernel that is launched several times a call is compared launch by launch, in order.
+    """
+    kinds: dict[str, list[KernelRecord]] = {}
+    for record in records:
+        kinds.setdefault(record.name, []).append(record)
+    for launches in kinds.values():
+        launches.sort(key=lambda record: record.start_ns)
+        num_a_call = max(1, len(launches) // num_calls)
+        for first in range(num_a_call):
+            durations = sorted(record.duration_ns for record in launches[first::num_a_call])
+            if durations[-1] > EVEN * durations[len(durations) // 2] + 1000 * EVEN_US:
+                return False
+    return True
 
 
 def coverage(rows: list[dict[str, Any]]) -> float | None:

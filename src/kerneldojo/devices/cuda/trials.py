@@ -60,6 +60,8 @@ class Effort:
     warm_up_windows: int = 3
     event_windows: int = 1
     """Windows at the end in which sides time their own calls; they do not enter the slope."""
+    is_brisk: bool = True
+    """Whether what can be done while the device writes new content is done then: see `_Round.play`."""
 
 
 @dataclass
@@ -144,7 +146,7 @@ def run(
     series = {side.name: Series(is_trusted=side.is_trusted) for side in sides}
     watch = Watch()
     chance = random.SystemRandom()
-    round_ = _Round(stopwatch, sides, inputs, series, inspect, chance)
+    round_ = _Round(stopwatch, sides, inputs, series, inspect, chance, is_brisk=effort.is_brisk)
     has_spare = inputs.count >= FEW_SETS  # The last set is for calls that nobody times.
     longest = min(inputs.count - has_spare, pages.MAX_CALLS, *(_room(side) for side in sides))
     try:
@@ -171,6 +173,7 @@ def run(
                 break
         for _ in range(effort.event_windows):
             round_.play(longest, counted=False, with_events=True)
+        round_.rest()
     finally:
         for side in sides:
             stopwatch.end(side)
@@ -191,13 +194,18 @@ class _Round:
         series: dict[str, Series],
         inspect: Inspect | None,
         chance: random.SystemRandom,
+        *,
+        is_brisk: bool = True,
     ) -> None:
         self.count = 0
         self.num_calls = 0
         self.is_warmed = False
         """Whether each window has a call before it that nobody times."""
+        self._is_brisk = is_brisk
         self._seldom = set[str]()
         """Sides that are known well enough."""
+        self._releasing: list[Side] = []
+        """Sides that were told to free their outputs, and may still be at it."""
         self._stopwatch, self._sides, self._inputs = stopwatch, sides, inputs
         self._series, self._inspect, self._chance = series, inspect, chance
         self._found: dict[str, Fit] = {}
@@ -207,23 +215,44 @@ class _Round:
         self._primes: dict[str, list[float]] = {side.name: [] for side in sides}
 
     def play(self, length: int, *, counted: bool, with_events: bool = False) -> dict[str, Timed]:
-        """One round: fresh inputs, then a window of each side that has not failed."""
+        """One round: fresh inputs, then a window of each side that has not failed.
+
+        New content takes the device half a millisecond or more, a side as long as a tenth of one to leave its nap. So
+        while the device writes, sides free their outputs, the first one wakes, and the judge draws what it will sample;
+        each further one wakes while the judge looks at what the last one said. None of that is within anybody's clock,
+        and each side is awake before the caches are flushed and its inputs change a last time.
+        """
         playing = [
             side
             for side in self._sides
             if self._series[side.name].failed == pages.OK and (not counted or self._plays(side))
         ]
+        if with_events and self._is_brisk:  # The other sides' own times are of no use to anybody.
+            playing = [side for side in playing if side.is_decisive or side.is_trusted]
         self._inputs.refresh(length)
-        # Stamped once a round: all sides of a round must see the same content. For the same reason their outputs are
-        # sampled at the same places, where they lie alike.
-        stamp: Callable[[], None] | None = self._inputs.draw_stamp(length)
+        self.rest()
+        order = self._order(playing)
+        # Outputs of all sides are sampled at the same places, where they lie alike.
         plans: dict[tuple[Layout, ...], Plan] = {}
+        if self._is_brisk:
+            for side in order[:1]:
+                self._stopwatch.wake(side)
+            plans = {layouts: draw_plan(length, layouts) for layouts in {side.layouts: None for side in order}}
+        # Stamped once a round, for the same reason: all sides of a round must see the same content.
+        stamp: Callable[[], None] | None = self._inputs.draw_stamp(length)
         timed: dict[str, Timed] = {}
-        for side in self._order(playing):
+        for side, following in zip(order, [*order[1:], None], strict=True):
             plan = plans.get(side.layouts) or plans.setdefault(side.layouts, draw_plan(length, side.layouts))
             try:
                 result = self._stopwatch.time(
-                    side, length, plan, stamp=stamp, with_events=with_events, is_warmed=self.is_warmed
+                    side,
+                    length,
+                    plan,
+                    stamp=stamp,
+                    with_events=with_events,
+                    is_warmed=self.is_warmed,
+                    is_woken=self._is_brisk,
+                    following=following if self._is_brisk else None,
                 )
                 stamp = None
             except pages.Late as late:
@@ -235,11 +264,24 @@ class _Round:
             self._inspect(length, timed)
         for side in playing:
             if self._series[side.name].failed == pages.OK:
-                self._stopwatch.release(side)
+                self._stopwatch.order_release(side)
+                self._releasing.append(side)
+                if not self._is_brisk:
+                    self.rest()
         if counted:
             self.count += 1
             self.num_calls += length
         return {name: result for name, result in timed.items() if result.state == pages.OK}
+
+    def rest(self) -> None:
+        """Wait until all sides have freed the outputs of their last windows."""
+        while self._releasing:
+            side = self._releasing.pop()
+            try:
+                self._stopwatch.await_release(side)
+            except pages.Late as late:
+                late.side = side.name
+                raise
 
     def relax(self, target_error: float) -> None:
         """Find sides that need not play in every round: those that are trusted and sharp, where others are not yet.

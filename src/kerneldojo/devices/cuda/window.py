@@ -17,6 +17,7 @@ compute ahead of the clock is a small constant, which the slope does not see.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -35,6 +36,9 @@ BLOCK_BYTES = 256
 NUM_BLOCKS = 512
 """Blocks in a sample, whatever the outputs' size. All are compared, window by window: of outputs of which a part is
 wrong, one in a hundred, a single window shows it with 99 %."""
+
+END_SECONDS = 0.2
+"""How long a side whose series is to end may still take over what it was told last."""
 
 Integers = npt.NDArray[np.int64]
 
@@ -173,6 +177,8 @@ class Stopwatch:
         timeout: float = 30.0,
         with_events: bool = False,
         is_warmed: bool = False,
+        is_woken: bool = False,
+        following: Side | None = None,
     ) -> Timed:
         """Time a window of `length` calls. The inputs must be in place.
 
@@ -184,6 +190,8 @@ class Stopwatch:
             timeout: seconds.
             with_events: whether the contestant times its calls too (which costs it a few microseconds a call).
             is_warmed: whether it makes a call before the window, on its last argument set.
+            is_woken: whether `wake` was called for this side; else that is done now.
+            following: the side to wake once the clock has stopped, for it is timed next.
 
         Raises:
             page.Late: it took too long; and what `side.check` raises.
@@ -192,8 +200,9 @@ class Stopwatch:
         private = torch.empty((NUM_BLOCKS, BLOCK_BYTES), dtype=torch.uint8, device=self.device)
         deadline = time.monotonic() + timeout
         page = side.arena.page
-        page.go(0, pages.WAKE)  # Before the inputs change a last time: what it may compute now is worth nothing.
-        page.wait_done(deadline, side.check)
+        if not is_woken:
+            self.wake(side)
+        page.wait_done(deadline, side.check)  # Before the caches are flushed and the inputs change a last time.
         prepare_us = self.flush()
         if stamp is not None:
             stamp()
@@ -214,6 +223,8 @@ class Stopwatch:
             torch.index_select(rows, 0, self._rows, out=private)
             torch.cuda.synchronize(self.device)
         stop = time.perf_counter_ns()
+        if following is not None:
+            self.wake(following)
         return Timed(
             length=length,
             wall_us=(stop - start) / 1000,
@@ -228,13 +239,25 @@ class Stopwatch:
             spans_us=tuple(page.spans_us(length)) if with_events else (),
         )
 
-    def release(self, side: Side, timeout: float = 30.0) -> None:
-        """Let a side free the outputs of its last window."""
+    def wake(self, side: Side) -> None:
+        """Have a side leave its nap; its window must be the next thing that it is told of."""
+        side.arena.page.go(0, pages.WAKE)
+
+    def order_release(self, side: Side) -> None:
+        """Let a side free the outputs of its last window, without waiting for that."""
         side.arena.page.go(0, pages.RELEASE)
+
+    def await_release(self, side: Side, timeout: float = 30.0) -> None:
+        """Wait until a side has freed what it was told to."""
         side.arena.page.wait_done(time.monotonic() + timeout, side.check)
 
     def end(self, side: Side) -> None:
-        """End a side's series: its `CallLoop.serve` returns."""
+        """End a side's series: its `CallLoop.serve` returns.
+
+        What it was told last it does first, if it lives: one order would hide the other.
+        """
+        with contextlib.suppress(pages.Late):
+            side.arena.page.wait_done(time.monotonic() + END_SECONDS, lambda: None)
         side.arena.page.go(0)
 
     def output(self, side: Side, timed: Timed, call: int, tensor: int) -> torch.Tensor:

@@ -1,0 +1,67 @@
+"""Processes of other verdicts that stand still for a window, and what is cleared for it (`judging.gate`)."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kerneldojo.contestant.wire import WireError
+from kerneldojo.judging.cores import Cleared
+from kerneldojo.judging.ends import Infrastructure
+
+
+class Freezable(Protocol):
+    """A process that can be stopped; `judging.processes.Session` is one."""
+
+    ended: Any
+
+    def wait_started(self, timeout: float = 30.0) -> None:
+        """Wait until it is there to be stopped, or has ended."""
+        ...
+
+    def pids(self) -> list[int]:
+        """Ids of its processes."""
+        ...
+
+    def order_freeze(self) -> None:
+        """Have it stopped, without waiting for that."""
+        ...
+
+    def wait_frozen(self, timeout: float = 5.0) -> None:
+        """Wait until it is stopped as ordered."""
+        ...
+
+    def thaw(self) -> None:
+        """Let it go on, without waiting for that."""
+        ...
+
+
+@dataclass
+class Stop:
+    """One stop of everybody, for one window or several in a row."""
+
+    frozen: list[Freezable] = field(default_factory=list[Freezable])
+    """Processes that stand still for it: all but the present owner's."""
+    cleared: Cleared | None = None
+    """The cores that were cleared for it."""
+    num_windows: int = 1
+
+
+def freeze(sessions: list[Freezable], frozen: list[Freezable]) -> None:
+    """Stop all that have not ended, and add them to `frozen`, those too that are slow to stop."""
+    living = [session for session in sessions if session.ended is None]
+    frozen += living
+    for session in living:  # First all are told, then all are waited for.
+        with contextlib.suppress(WireError, Infrastructure):  # It ended just now: its own verdict will see it.
+            session.order_freeze()
+    for session in living:
+        with contextlib.suppress(WireError, Infrastructure):
+            session.wait_frozen()
+
+
+def thaw(sessions: list[Freezable]) -> None:
+    """Let them go on, without waiting for that."""
+    for session in sessions:
+        with contextlib.suppress(WireError, Infrastructure):
+            session.thaw()

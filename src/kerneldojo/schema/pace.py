@@ -1,0 +1,28 @@
+"""How a GPU's verdicts follow each other: what makes more of them fit into a minute, and changes nothing else.
+
+Everything here is off until all attacks of the suite have met it on a GPU. All of it on made 138 verdicts a minute
+of 122 on one H200, by turns (`benchmarks/throughput.py --pace new old`).
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from kerneldojo.schema.base import Frozen
+
+
+class Pace(Frozen):
+    """The defaults are the vetted ones: one thing at a time."""
+
+    windows_in_a_row: int = Field(default=1, ge=1, le=64)
+    """Windows of different verdicts for which all others are stopped but once, where so many are waited for
+    (`judging.gate`). With 1 everybody goes on after each; 4 is what was measured."""
+    brisk_rounds: bool = False
+    """Whether sides wake, and free their outputs, while the device writes the content of the next round of windows
+    (`devices.cuda.trials`)."""
+    recycle_memory: bool = False
+    """Whether device memory that a hosted process leaves behind serves the next one, cleared, instead of being freed
+    and allocated anew (`devices.cuda.spare`)."""
+    profile_beside: bool = False
+    """Whether the profile is taken while others may use the device, and again in a window of its own only where that
+    shows (`judging.profile`)."""

@@ -1,0 +1,203 @@
+"""Rounds of windows without a device: the judge's own stopwatch and rounds, with threads for contestants."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from kerneldojo.devices.cuda import page as pages
+from kerneldojo.devices.cuda import trials
+from kerneldojo.devices.cuda.inputs import Layout
+from kerneldojo.devices.cuda.page import Page
+from kerneldojo.devices.cuda.trials import Effort, Trials
+from kerneldojo.devices.cuda.window import NUM_BLOCKS, Side, Stopwatch, Timed
+
+LAYOUT = Layout((256,), (1,), torch.float32)
+NUM_SETS = 9
+HEAP_BYTES = 4 * NUM_SETS * LAYOUT.num_bytes
+
+Log = list[tuple[str, str]]
+
+
+class Heap:
+    """A contestant's memory, as the judge maps it."""
+
+    def __init__(self) -> None:
+        self.size = HEAP_BYTES
+        self._bytes = torch.zeros(HEAP_BYTES, dtype=torch.uint8)
+
+    def tensor(self, _: int, shape: tuple[int, ...], stride: tuple[int, ...], __: Any) -> torch.Tensor:
+        return self._bytes.as_strided(shape, stride)
+
+
+class Arena:
+    def __init__(self) -> None:
+        self.page, self.heap = Page.create((HEAP_BYTES,)), Heap()
+
+    def base(self, _: Heap) -> int:
+        return 0
+
+
+class Contestant:
+    """Answers the judge's orders as `CallLoop` does, and notes them where everybody does."""
+
+    def __init__(self, name: str, log: Log, *, slow_to_release: bool = False, fails_at: int = -1) -> None:
+        self.name, self._log, self._is_slow, self._fails_at = name, log, slow_to_release, fails_at
+        self.arena = Arena()
+        self.page = Page.open(self.arena.page.fd)
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        is_imminent, num = False, 0
+        while True:
+            length, flags = self.page.wait_go(60, is_imminent=is_imminent)
+            is_imminent = bool(flags & (pages.WAKE | pages.PRIME))
+            if length:
+                self._log.append((self.name, "window"))
+                for call in range(length):
+                    self.page.put_offset(call, call * LAYOUT.num_bytes)
+                num += 1
+                self._log.append((self.name, "done"))
+                self.page.done(pages.OK if num != self._fails_at else pages.FAILED, 1)
+                if num == self._fails_at:
+                    return
+                continue
+            what = {pages.WAKE: "wake", pages.RELEASE: "release", 0: "end"}.get(flags, "prime")
+            if what == "release" and self._is_slow:
+                time.sleep(0.02)
+            self._log.append((self.name, what))
+            if what == "end":
+                return
+            self.page.done(pages.OK, 0)
+
+
+class Inputs:
+    """Sets whose content nobody reads; that it is written and changed is noted."""
+
+    count = NUM_SETS
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def refresh(self, length: int) -> None:
+        self._log.append(("judge", "write"))
+
+    def draw_stamp(self, length: int) -> Callable[[], None]:
+        return lambda: self._log.append(("judge", "stamp"))
+
+
+class HostStopwatch(Stopwatch):
+    def __init__(self, log: Log) -> None:
+        self.device = torch.device("cpu")
+        self._rows = torch.empty(NUM_BLOCKS, dtype=torch.int64)
+        self._pinned = torch.empty(NUM_BLOCKS, dtype=torch.int64)
+        self._numpy = self._pinned.numpy()
+        self._log = log
+
+    def flush(self) -> float:
+        self._log.append(("judge", "flush"))
+        return 100.0
+
+
+@pytest.fixture(autouse=True)
+def without_a_device(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(trials, "SLOW_FLUSH", 1e9)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)  # Judge and contestants spin, and share one interpreter here.
+    yield
+    sys.setswitchinterval(interval)
+
+
+def race(log: Log, *, is_brisk: bool, **of_contestant: Any) -> Trials:
+    """Three sides: contestant and twin, and a reference that they are compared with."""
+    contestants = [Contestant("contestant", log, **of_contestant), Contestant("twin", log)]
+    contestants.append(Contestant("reference", log, slow_to_release=of_contestant.get("slow_to_release", False)))
+    sides = [
+        Side(
+            one.name,
+            one.arena,  # type: ignore[arg-type]
+            (LAYOUT,),
+            lambda: None,
+            is_decisive=one.name == "contestant",
+            is_trusted=one.name == "reference",
+            every=2 if one.name == "twin" else 1,
+        )
+        for one in contestants
+    ]
+
+    def inspect(length: int, timed: dict[str, Timed]) -> None:
+        assert all(window.in_bounds and window.disjoint for window in timed.values() if window.state == pages.OK)
+        log.append(("judge", "inspect"))
+
+    device: Any = SimpleNamespace(read=lambda: None)
+    effort = Effort(min_windows=6, max_windows=6, min_calls=1, seconds=60.0, warm_up_windows=1, is_brisk=is_brisk)
+    found = trials.run(HostStopwatch(log), sides, Inputs(log), device, effort, inspect=inspect)  # type: ignore[arg-type]
+    for one in contestants:
+        one.thread.join(20)
+        assert not one.thread.is_alive(), "its series was not ended"
+    return found
+
+
+@pytest.mark.parametrize("is_brisk", [False, True])
+@pytest.mark.parametrize("slow_to_release", [False, True])
+def test_every_side_is_told_the_same_things_in_the_same_order(is_brisk: bool, slow_to_release: bool) -> None:
+    log: Log = []
+    found = race(log, is_brisk=is_brisk, slow_to_release=slow_to_release)
+    num_rounds = 1 + 1 + 6 + 1  # One to warm up, one to see how long calls take, those that count, one with events.
+    assert found.num_rounds == len(found.series["contestant"].windows) == 6
+    assert len(found.series["twin"].windows) == 3
+    for name, num in (("contestant", num_rounds), ("reference", num_rounds), ("twin", 6 - is_brisk)):
+        orders = [what for who, what in log if who == name]
+        assert orders == ["wake", "prime", "window", "done", "release"] * num + ["end"]
+
+
+@pytest.mark.parametrize("is_brisk", [False, True])
+def test_what_is_awake_is_what_is_timed_and_content_changes_after_that(is_brisk: bool) -> None:
+    log: Log = []
+    race(log, is_brisk=is_brisk)
+    awake, since = set[str](), set[str]()
+    is_stamped = False
+    for who, what in log:
+        if who == "judge":
+            since.add(what)
+            is_stamped = what == "stamp" or (is_stamped and what != "write")
+        elif what == "wake":
+            awake.add(who)
+            since.clear()
+        elif what == "window":
+            assert awake == {who}, "another side would be at work on the core's other thread"
+            assert "flush" in since, "what it computed when it was woken may be in the cache"
+            assert is_stamped, "it met content that may have been read before"
+        elif what == "done":
+            awake.discard(who)
+        elif what == "release":
+            assert not awake - {"contestant"}, "outputs are all looked at before any is freed"
+
+
+@pytest.mark.parametrize("is_brisk", [False, True])
+def test_a_side_that_fails_leaves_the_others_their_series(is_brisk: bool) -> None:
+    log: Log = []
+    found = race(log, is_brisk=is_brisk, fails_at=4)
+    assert found.series["contestant"].failed == pages.FAILED
+    assert len(found.series["reference"].windows) == 6
+    assert [what for who, what in log if who == "reference"][-1] == "end"
+
+
+def test_a_series_ends_although_a_side_is_still_busy_with_what_it_was_told_last() -> None:
+    log: Log = []
+    contestant = Contestant("contestant", log, slow_to_release=True)
+    side = Side("contestant", contestant.arena, (LAYOUT,), lambda: None)  # type: ignore[arg-type]
+    stopwatch = HostStopwatch(log)
+    stopwatch.order_release(side)
+    stopwatch.end(side)
+    contestant.thread.join(20)
+    assert log == [("contestant", "release"), ("contestant", "end")]

@@ -1,0 +1,57 @@
+"""A profile that is taken while others use the device is believed only where nothing came between."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kerneldojo.devices.cuda.fits import Fit
+from kerneldojo.judging import profile
+from kerneldojo.judging.protocol import Protocol
+from kerneldojo.judging.verdict import Findings
+from kerneldojo.schema import Candidate, Problem
+
+
+def findings(per_call_us: float | None) -> Findings:
+    found = Findings(Problem(name="x", source="x = 1"), Candidate(source="y = 2", language="triton"), Protocol(), "cpu")
+    if per_call_us is not None:
+        found.full_fit = Fit(per_call_us, (per_call_us, per_call_us), 40.0, None, math.inf, 12, 100)
+    return found
+
+
+def answer(*device_us: float, even: Any = True) -> dict[str, Any]:
+    rows = [{"name": f"kernel {us}", "own": True, "device_us": us, "launches": 1.0} for us in device_us]
+    return {"kernels": rows, "even": even}
+
+
+def taken(answers: list[dict[str, Any]], per_call_us: float | None = 36.0) -> tuple[profile.Rows | None, int]:
+    """What is taken, and how many answers were asked for."""
+    left = list(answers)
+    match: Any = SimpleNamespace(contestant=SimpleNamespace(ask=lambda *_, **__: left.pop(0)))
+    return profile.take_beside(match, findings(per_call_us)), len(answers) - len(left)
+
+
+def test_a_profile_that_fits_the_clock_is_taken_at_once() -> None:
+    rows, num = taken([answer(30.0, 4.0)])
+    assert rows is not None
+    assert [row["device_us"] for row in rows] == [30.0, 4.0]
+    assert num == 1
+
+
+@pytest.mark.parametrize("disturbed", [answer(34.0, even=False), answer(34.0, even="yes"), answer(34.0, 6.0)])
+def test_a_disturbed_one_is_taken_again_and_then_needs_a_window(disturbed: dict[str, Any]) -> None:
+    rows, num = taken([disturbed, answer(34.0)])
+    assert rows is not None
+    assert num == 2
+    assert taken([disturbed] * 9) == (None, profile.NUM_BESIDE)
+
+
+def test_without_records_there_is_nothing_to_try_again() -> None:
+    assert taken([{"kernels": None}]) == ([], 1)
+
+
+def test_without_the_judges_own_time_there_is_nothing_to_compare_with() -> None:
+    assert taken([answer(34.0)], per_call_us=None) == (None, 0)
