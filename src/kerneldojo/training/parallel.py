@@ -98,6 +98,8 @@ def start_ranks(device: str = "auto") -> Ranks:
     if kind not in ("auto", "cpu", "cuda") or (number and not (kind == "cuda" and number.isdecimal())):
         raise ValueError(f"device: {device!r} is none of auto, cpu, cuda, cuda:N")
     count, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    if number and count > 1:
+        raise ValueError(f"device: {device} is one GPU for {count} processes: say cuda, and each has its own")
     use_cuda = kind == "cuda" or (kind == "auto" and torch.cuda.is_available())
     if not use_cuda:
         chosen = torch.device("cpu")
