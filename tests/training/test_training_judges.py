@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -142,21 +139,8 @@ def test_the_named_device_judges_what_ranks_write(num_ranks: int, tmp_path: Path
     table = json.loads(told.model_dump_json(exclude_unset=True, exclude={"learning", "play"}))
     table |= {"play": json.loads(play.model_dump_json(exclude_defaults=True)), "output": str(told.output)}
     (tmp_path / "rl.toml").write_text("".join(lines(table)))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
     command = [sys.executable, "-m", "kerneldojo.cli", "train", "rl", str(tmp_path / "rl.toml"), "--quiet"]
-    command += ["--set", "judge.devices=model:a100", "--set", "judge.slots=1"]
-    processes: list[subprocess.Popen[bytes]] = []
-    for rank in range(num_ranks):
-        world = {"WORLD_SIZE": str(num_ranks), "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
-        processes.append(subprocess.Popen(command, env={**os.environ, **world, **address}))
-    try:
-        assert [process.wait(timeout=200) for process in processes] == [0] * num_ranks
-    finally:
-        for process in processes:
-            process.kill()
+    toy_world.run_ranks([*command, "--set", "judge.devices=model:a100", "--set", "judge.slots=1"], num_ranks)
     (played,) = (tmp_path / "run" / "rollouts").glob("*.jsonl")
     turns = [json.loads(line)["turns"][0] for line in played.read_text().splitlines()]
     devices = {turn["evaluation"]["device"] for turn in turns if turn["evaluation"] is not None}
