@@ -29,7 +29,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
-from h200 import DONE, Proof, TimeIsOver, alarm
+from h200 import DONE, Proof, alarm
 from proof.clock import Clock
 from proof.h200_config import Places, ProofConfig, load_proof, places
 from proof.machine import machine
@@ -39,6 +39,7 @@ from proof.step_task import Arrangement, arrangements, figures, run_folder, shor
 from proof.tables import write_json
 
 ROOT = Path(__file__).parents[1]
+START = "start"
 RESERVE = 20.0
 """Seconds at the end, for the report and a pack."""
 SHORTEST, TINY_SHORTEST = 90.0, 20.0
@@ -74,19 +75,24 @@ def main(told: Sequence[str] | None = None) -> int:
     proof, place = load_proof(args.config, tiny=args.tiny), places(args.out, args.device, "auto")
     proof = proof if args.tiny else short_start(proof)
     wanted = chosen(args.only, place)
+    if args.one == START:
+        make_start(proof, place)
+        return 0
     if args.one:
         measure(proof, place, next(one for one in wanted if one.name == args.one), args)
         return 0
     clock = Clock(args.seconds, RESERVE)
     failed: list[str] = []
-    try:
-        if args.start is None:
-            make_start(proof, place, clock)
+    begin = args.start or place.start(proof.seeds[0])
+    if args.start is None and not (begin / DONE).exists():
+        print(f"{clock.spent:6.0f} s  {START} ...", flush=True)
+        in_a_process(args, START, clock.left - END_SECONDS)
+    if begin.exists():
         failed = all_of_them(args, wanted, clock)
-    except TimeIsOver:
-        print(f"{clock.spent:6.0f} s  stopped; the same command goes on", flush=True)
+    else:
+        print(f"{clock.spent:6.0f} s  there is no start yet; the same command goes on", flush=True)
     if args.pack:
-        pack(args.out, args.pack, ["measured", "results", "starts", f"collected/{DONE}"])
+        pack(args.out, args.pack, ["measured", "results", "starts" if begin.exists() else "collected"])
     print(write_report(args.out))
     return 1 if failed else 0
 
@@ -106,15 +112,16 @@ def chosen(only: str, place: Places) -> list[Arrangement]:
     return [known[name] for name in names]
 
 
-def make_start(proof: ProofConfig, place: Places, clock: Clock) -> None:
-    """The teacher's answers, and SFT on them, as far as they are missing."""
-    phases = Proof(proof, place, clock)
-    seed = proof.seeds[0]
+def make_start(proof: ProofConfig, place: Places) -> None:
+    """The teacher's answers, and SFT on them, as far as they are missing; whoever is asked to stop goes on later."""
+    clock = Clock(None)
+    phases, seed = Proof(proof, place, clock), proof.seeds[0]
     with alarm(clock):
         if not (place.out / "collected" / DONE).exists():
-            print(f"{clock.spent:6.0f} s  collect: {phases.collect()}", flush=True)
-        if not (place.start(seed) / DONE).exists():
-            print(f"{clock.spent:6.0f} s  SFT: {phases.make_start(seed)}", flush=True)
+            answers = phases.collect()
+            print(f"{clock.spent:6.0f} s  collected: {answers}", flush=True)
+        steps = phases.make_start(seed)
+        print(f"{clock.spent:6.0f} s  SFT: {steps}", flush=True)
 
 
 def all_of_them(args: argparse.Namespace, wanted: Sequence[Arrangement], clock: Clock) -> list[str]:
@@ -127,24 +134,25 @@ def all_of_them(args: argparse.Namespace, wanted: Sequence[Arrangement], clock: 
             print(f"{one.name}: no time left", flush=True)
             continue
         print(f"{clock.spent:6.0f} s  {one.name} ...", flush=True)
-        shutil.rmtree(run_folder(args.out, one), ignore_errors=True)  # a run that was killed is no measurement
-        code = in_a_process(args, one, min(args.each, clock.left - END_SECONDS))
+        for old in (run_folder(args.out, one), args.out / "work" / f"cache-{one.name}"):
+            shutil.rmtree(old, ignore_errors=True)  # of a run that was killed, which is no measurement
+        code = in_a_process(args, one.name, min(args.each, clock.left - END_SECONDS))
         if code != 0:
             failed.append(one.name)
             print(f"{one.name} failed: {code}", flush=True)
     return failed
 
 
-def in_a_process(args: argparse.Namespace, one: Arrangement, seconds: float) -> int:
-    """One measurement; after `seconds` it is asked to stop with the steps that it has."""
-    cache = run_folder(args.out, one) / "cache"
-    command = [sys.executable, str(Path(__file__)), "--one", one.name, "--out", str(args.out), "--device", args.device]
+def in_a_process(args: argparse.Namespace, name: str, seconds: float) -> int:
+    """The start, or one measurement; after `seconds` it is asked to stop with what it has."""
+    cache = args.out / "work" / f"cache-{name}"
+    command = [sys.executable, str(Path(__file__)), "--one", name, "--out", str(args.out), "--device", args.device]
     command += ["--config", str(args.config), "--threads", str(args.threads), *(["--tiny"] if args.tiny else [])]
     command += ["--start", str(args.start)] if args.start else []
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "XDG_CACHE_HOME": str(cache.absolute())}
     process = subprocess.Popen(command, env=environment)
     try:
-        return process.wait(timeout=seconds)
+        return process.wait(timeout=None if seconds == float("inf") else max(0.0, seconds))
     except subprocess.TimeoutExpired:
         process.terminate()
     try:
