@@ -53,8 +53,8 @@ def _claims(found: dict[Arrangement, Any]) -> list[str]:
     told, busy = found[both], found[both]["judge_busy"]
     holds = "is not known" if busy is None else "holds" if busy >= CLAIMED_BUSY else "does not hold"
     lines = [
-        f"- {both.gpus} GPUs, two steps at once: judges busy {_percent(busy)}; "
-        f"that they are for at least {_percent(CLAIMED_BUSY)} {holds}."
+        f"- {both.gpus} GPUs, two steps at once: judges are busy {_percent(busy)} of the time; "
+        f"claimed are at least {_percent(CLAIMED_BUSY)}, which {holds}."
     ]
     apart = found.get(both.model_copy(update={"way": "apart"}))
     if apart is not None and told["verdicts"] and apart["verdicts"]:
