@@ -1,4 +1,4 @@
-"""Pictures: learning curves with bands, forests of differences, bars; each as PNG and as SVG."""
+"""Pictures: learning curves with bands, forests of differences, bars side by side and on end; as PNG and as SVG."""
 
 from __future__ import annotations
 
@@ -93,6 +93,35 @@ def bars(
     axes.set_ylim(bottom=0)
     axes.grid(axis="y", color="#e5e7eb", lw=0.7)
     axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))  # beside the bars, not on them
+    _save(figure, axes, path, title)
+
+
+def shares(
+    path: Path, groups: Sequence[tuple[str, str, Sequence[tuple[str, Mapping[str, float]]]]], *, title: str, unit: str
+) -> None:
+    """Bars of parts laid end to end, in groups from top to bottom. `groups`: label, note and named bars of each."""
+    names = list(dict.fromkeys(name for _, _, each in groups for _, parts in each for name in parts))
+    colours = {name: colour for name, colour in zip(names, (*COLOURS, ACCENT, GREY), strict=False)}
+    colours |= {"wait": "#e5e7eb", "idle": "#e5e7eb", "other": GREY, "judging": INK}
+    figure, axes = _new(9.6, 1.0 + 0.92 * len(groups))
+    ticks: list[tuple[float, str]] = []
+    for number, (label, note, each) in enumerate(groups):
+        top = -2.9 * number
+        axes.text(0.5, top + 0.72, label, fontsize=9, color=INK)
+        axes.text(99.5, top + 0.72, note, fontsize=9, color=MUTED, ha="right")
+        for row, (who, parts) in enumerate(each):
+            left, place = 0.0, top - 0.86 * row
+            ticks.append((place, who))
+            for name, share in parts.items():
+                axes.barh([place], [100 * share], 0.78, left=left, color=colours[name])
+                left += 100 * share
+    for name in names:
+        axes.barh([0], [0], color=colours[name], label=name)
+    axes.set_yticks([place for place, _ in ticks], [who for _, who in ticks], fontsize=8)
+    axes.set_xlim(0, 100)
+    axes.set_ylim(-2.9 * (len(groups) - 1) - 1.6, 1.6)
+    axes.set_xlabel(unit)
+    axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     _save(figure, axes, path, title)
 
 

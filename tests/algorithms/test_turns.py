@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kerneldojo.algorithms import Groups, Turns, informative, last_turns, meaningful_turns
+from kerneldojo.algorithms import Groups, Turns, meaningful_turns
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,3 @@ def test_meaningful_turns_drop_failures_after_a_success():
     turns = Turns.of([0] * 6, [0, 0, 0, 0, 1, 1], [0, 1, 2, 3, 0, 1])
     rewards = torch.tensor([0.0, 1.0, 0.0, 2.0, 0.0, 0.0])
     assert meaningful_turns(rewards, turns).tolist() == [True, True, False, True, True, True]
-
-
-def test_groups_whose_last_turns_agree_teach_nothing():
-    turns = Turns.of([0, 0, 0, 1, 1], [0, 0, 1, 2, 3], [0, 1, 0, 0, 0])
-    assert last_turns(turns).tolist() == [False, True, True, True, True]
-    rewards = torch.tensor([9.0, 1.0, 1.0, 1.0, 2.0])
-    groups = Groups.by(turns.prompt, members=last_turns(turns))
-    assert informative(rewards, groups).tolist() == [False, False, False, True, True]

@@ -10,6 +10,9 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
+import subprocess
+from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -152,3 +155,20 @@ def rl_config(output: Path, model: Path, **changes: object) -> RLConfig:
         "log": LogConfig(tensorboard=False),
     }
     return RLConfig.model_validate(told | changes)
+
+
+def run_ranks(command: Sequence[str], num_ranks: int) -> None:
+    """Run `command` as so many ranks, like torchrun does, and see them all end well."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    processes: list[subprocess.Popen[bytes]] = []
+    for rank in range(num_ranks):
+        world = {"WORLD_SIZE": str(num_ranks), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+        processes.append(subprocess.Popen(command, env={**os.environ, **world, **address}))
+    try:
+        assert [process.wait(timeout=200) for process in processes] == [0] * num_ranks
+    finally:
+        for process in processes:
+            process.kill()

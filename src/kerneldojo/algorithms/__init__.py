@@ -19,7 +19,7 @@ Shapes: n samples (one a turn), T tokens (answers one after the other), nothing 
 from kerneldojo.algorithms.advantages import AdvantageConfig, advantages
 from kerneldojo.algorithms.aggregation import AggregationConfig, token_weights
 from kerneldojo.algorithms.config import DR_KERNEL, KEVIN, TRITONRL, LearningConfig
-from kerneldojo.algorithms.filters import informative, last_turns, meaningful_turns
+from kerneldojo.algorithms.filters import meaningful_turns
 from kerneldojo.algorithms.groups import Groups
 from kerneldojo.algorithms.grpo import GRPOConfig
 from kerneldojo.algorithms.hrd import HRDConfig, plan_tokens
@@ -62,9 +62,7 @@ __all__ = [
     "Turns",
     "advantages",
     "clipped_policy_loss",
-    "informative",
     "kl_estimate",
-    "last_turns",
     "log_probs_from_hidden",
     "log_probs_from_logits",
     "meaningful_turns",

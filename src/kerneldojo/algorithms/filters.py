@@ -1,7 +1,7 @@
-"""Filters on turns and groups that Dr. Kernel's released code applies and its paper does not mention. Off by default.
+"""A filter on turns that Dr. Kernel's released code applies and its paper does not mention. Off by default.
 
 A filter that looks at a turn's own reward takes away the unbiasedness of leave-one-out: the group that remains depends
-on what its members did.
+on what its members did. (Groups that teach nothing are seen by their advantages: `training.steps.without_dull_groups`.)
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kerneldojo.algorithms.groups import Groups
 from kerneldojo.algorithms.turns import Turns
 
 
@@ -24,19 +23,3 @@ def meaningful_turns(rewards: Tensor, turns: Turns) -> Tensor:
     success = rewards > 0
     first_success.scatter_reduce_(0, trajectory[success], turns.turn[success], "amin")
     return success | (turns.turn <= first_success[trajectory])
-
-
-def last_turns(turns: Turns) -> Tensor:
-    """Whether each turn is the last of its trajectory: (n,) bool."""
-    trajectory = turns.dense_trajectory()
-    sizes = torch.bincount(trajectory)
-    return turns.turn == sizes[trajectory] - 1
-
-
-def informative(values: Tensor, groups: Groups, min_deviation: float = 1e-3) -> Tensor:
-    """Whether the members of a row's group differ: their standard deviation is at least `min_deviation`.
-
-    values: (n,). Returns (n,) bool. Groups by (prompt, turn) over returns ask whether a turn can teach anything;
-    groups by prompt over rewards with `members=last_turns(turns)` are the released code's filter.
-    """
-    return groups.deviation(values) >= min_deviation

@@ -1,6 +1,7 @@
 """`dojo train sft CONFIG.toml` and `dojo train rl CONFIG.toml`: train a policy, as a file says.
 
-On several GPUs of one machine: `torchrun --nproc-per-node N -m kerneldojo.cli train rl CONFIG.toml`.
+On several GPUs of one machine: `torchrun --nproc-per-node N -m kerneldojo.cli train rl CONFIG.toml`. These are
+`cuda:0` and on; which GPUs judge is the file's to say (`judge.devices`).
 Ctrl-C saves a checkpoint and stops; `--resume` goes on from the last one.
 """
 
@@ -58,7 +59,7 @@ def rl_command(config: ConfigFile, overrides: Overrides = None, resume: Resume =
 
         told = load_config(RLConfig, config, overrides or [])
         _require_model(told.model.path)
-        with _ranks(told.device) as ranks, _executor(told, is_first=ranks.is_first) as executor:
+        with _ranks(told.device) as ranks, _executor(told, ranks) as executor:
             from kerneldojo.training.rl import train_rl  # takes seconds: after what can be refused
 
             outcome = train_rl(told, executor, ranks, resume=resume, show=not quiet)
@@ -123,13 +124,13 @@ def _ranks(device: str) -> Generator[Ranks]:
 
 
 @contextmanager
-def _executor(config: RLConfig, *, is_first: bool) -> Generator[Executor]:
+def _executor(config: RLConfig, ranks: Ranks) -> Generator[Executor]:
     """The judge, started before any model is loaded: its processes must not be forks of a trainer."""
     from kerneldojo.client import ClientError
     from kerneldojo.training.judges import open_executor
 
     try:
-        executor = open_executor(config, is_first=is_first)
+        executor = open_executor(config, ranks)
     except ClientError as error:
         raise BadUsage(f"judge.service: {config.judge.service}: {error}") from error
     except (ValueError, RuntimeError) as error:

@@ -99,14 +99,17 @@ def _may_be_the_disk(error: Exception) -> bool:
     return isinstance(error, OSError | RuntimeError | SafetensorError) or type(error) is Exception
 
 
-def load_state(path: Path) -> dict[str, Any]:
+def load_state(path: Path, *, mapped: bool = False) -> dict[str, Any]:
     """The `state.pt` of a checkpoint; nothing but tensors and plain values is accepted.
+
+    `mapped`: tensors stay in the file and are read when they are used, so that several ranks, of which each wants a
+    share of every tensor, do not hold all of them each.
 
     Raises:
         CheckpointError: it cannot be read.
     """
     try:
-        return torch.load(path / "state.pt", map_location="cpu", weights_only=True)
+        return torch.load(path / "state.pt", map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:
         raise CheckpointError(f"cannot read {path / 'state.pt'}: {' '.join(str(error).split())[:200]}") from error
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from kerneldojo.algorithms import LearningConfig
 from kerneldojo.episodes import PlayConfig
@@ -91,11 +92,20 @@ class SamplingConfig(Settings):
     """How the sampler spends memory."""
 
 
+DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|model:[a-z0-9_-]+")
+"""The shape of a device's name; whether there is such a device is seen when it is opened."""
+
+
 class JudgeConfig(Settings):
     """Who judges the answers."""
 
     service: str | None = None
     """Address of a service (`http://host:port`); None for the devices of this machine."""
+    devices: tuple[str, ...] | Literal["others"] | int | None = None
+    """Which devices of this machine judge; `play.device` must leave them the choice (`cuda` is any GPU). Names:
+    `["cuda:1", "cuda:2"]`, and `["cuda"]` for all GPUs. `others`: all GPUs that the policy does not train on (of R
+    processes of torchrun these are `cuda:R` and later ones). A number: the first so many of those. None: what
+    `play.device` means; with `staleness = 1`, where policy and judges must not share a GPU, of several the others."""
     slots: int | None = Field(default=None, gt=0)
     """Candidates judged at once on this machine's devices; None for the pool's own choice."""
     cache: Path | None = None
@@ -107,6 +117,23 @@ class JudgeConfig(Settings):
     """Judge the answers of a turn when all of them are written, so that the policy computes nothing while something is
     timed. None: if a GPU of the policy also judges (on this machine; of a service only you know). The policy's memory
     is then missing to the largest problems."""
+
+    @field_validator("devices", mode="before")
+    @classmethod
+    def _devices_have_names(cls, told: Any) -> Any:
+        """One line for all that can be wrong, where a union would tell what is wrong with each of its parts."""
+        if told is None or told == "others" or (type(told) is int and told > 0):
+            return told
+        names = cast("list[Any]", [told] if isinstance(told, str) else told if isinstance(told, list | tuple) else [])
+        if not names or not all(isinstance(name, str) and DEVICE.fullmatch(name) for name in names):
+            raise ValueError('neither names (["cuda:1", "cuda:2"]), nor "others", nor a number of GPUs')
+        return tuple(names)
+
+    @model_validator(mode="after")
+    def _judges_are_in_one_place(self) -> JudgeConfig:
+        if self.service is not None and self.devices is not None:
+            raise ValueError("service and devices contradict each other: devices are this machine's")
+        return self
 
 
 class EvaluationConfig(Settings):
@@ -183,7 +210,7 @@ class RLConfig(Settings):
     """Where numbers go."""
     seed: Seed = 0
     device: str = "auto"
-    """`auto`, `cpu` or `cuda`: where the model is trained (the judge's is `play.device`)."""
+    """`auto`, `cpu`, `cuda` or `cuda:N`: where the model is trained (judges: `play.device`, `judge.devices`)."""
 
     @model_validator(mode="after")
     def _parts_fit(self) -> RLConfig:

@@ -1,4 +1,10 @@
-"""Who judges in training: the devices of this machine, or a service elsewhere."""
+"""Who judges in training: devices of this machine, or a service elsewhere.
+
+Of a machine with several GPUs the ranks train on the first ones, `cuda:0` and on. Judges may have the same ones, and
+then wait until the policy rests, or others (`judge.devices`), and then work while it does:
+
+    dojo train rl recipes/h200-rl.toml --set play.device=cuda --set judge.devices=others --set staleness=1
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
-from kerneldojo.devices import DeviceError, parse
+from kerneldojo.devices import DeviceError, every, num_cuda_devices, parse
 from kerneldojo.pool import DeviceState, Executor
 from kerneldojo.schema import Evaluation, Job
 from kerneldojo.training.config import RLConfig
@@ -34,15 +40,17 @@ class NoJudge:
         """Nothing to close."""
 
 
-def open_executor(config: RLConfig, *, is_first: bool = True) -> Executor:
+def open_executor(config: RLConfig, ranks: Ranks | None = None) -> Executor:
     """The executor that a run's configuration asks for; to be closed. Other ranks than the first need none.
+
+    `ranks`: who trains, and where; None for one process whose policy is on no GPU.
 
     Raises:
         ClientError: the service is not there.
         ConfigError: there is no such device, or no such address.
         RuntimeError: the devices cannot be used.
     """
-    if not is_first:
+    if ranks is not None and not ranks.is_first:
         return NoJudge()
     _check_device(config)
     if config.judge.service is not None:
@@ -60,14 +68,67 @@ def open_executor(config: RLConfig, *, is_first: bool = True) -> Executor:
         return ClientExecutor(service)
     from kerneldojo.pool import PoolConfig, open_pool
 
-    settings = PoolConfig(cache_folder=config.judge.cache or _own_cache(config))
-    return open_pool("local", [config.play.device], num_slots=config.judge.slots, config=settings)
+    chosen = judging_devices(config, ranks)
+    settings = PoolConfig(cache_folder=config.judge.cache or _own_cache(config, chosen))
+    return open_pool("local", chosen, num_slots=config.judge.slots, config=settings)
 
 
-def _own_cache(config: RLConfig) -> Path | None:
+def judging_devices(config: RLConfig, ranks: Ranks | None = None) -> list[str]:
+    """Names of this machine's devices that judge, as `JudgeConfig.devices` says.
+
+    Raises:
+        ConfigError: one is not there, or would have nothing to judge.
+    """
+    told, asked = config.judge.devices, config.play.device
+    policy = gpus_of(ranks) if ranks is not None else frozenset[str]()
+    others = [name for name in every("cuda") if name != "cuda" and name not in policy]
+    if told is None:
+        must_choose = bool(config.staleness and policy) and asked in ("auto", "cuda")
+        return others if must_choose and others else [asked]
+    if isinstance(told, tuple):
+        return _named(told, asked)
+    wanted = len(others) if told == "others" else told
+    if not 0 < wanted <= len(others):
+        shown, there = f"{told!r} is asked for" if told == "others" else f"{told} are asked for", num_cuda_devices()
+        raise ConfigError(
+            f"judge.devices: {shown}, and of this machine's {there} GPUs the policy leaves {len(others)} free"
+        )
+    return _named(others[:wanted], asked)
+
+
+def _named(names: Sequence[str], asked: str) -> list[str]:
+    """These devices, each once, if all are there and serve jobs that ask for `asked`."""
+    from kerneldojo.pool.placement import eligible, local_device
+
+    try:
+        found = {device.name: device for name in names for device in map(local_device, every(name))}
+    except DeviceError as error:
+        raise ConfigError(f"judge.devices: {error}") from error
+    devices = list(found.values())
+    try:
+        serving = eligible(asked, devices)
+    except ValueError:
+        serving = frozenset[str]()
+    idle = [device.name for device in devices if not device.is_among(serving)]
+    if idle:
+        raise ConfigError(
+            f"judge.devices: {idle[0]} would have nothing to judge, for play.device is {asked!r} (`cuda` is any GPU)"
+        )
+    return list(found)
+
+
+def gpus_of(ranks: Ranks) -> frozenset[str]:
+    """Names of the GPUs that the policy trains on: rank N of several is on `cuda:N`."""
+    if ranks.device.type != "cuda":
+        return frozenset()
+    each = range(ranks.count) if ranks.count > 1 else (ranks.device.index or 0,)
+    return frozenset(f"cuda:{index}" for index in each)
+
+
+def _own_cache(config: RLConfig, judging: Sequence[str]) -> Path | None:
     """A run's own memory of verdicts that no clock has part in: they differ in what the judge drew secretly and the
     feedback tells of it, so that a run which is played again from a checkpoint would see other prompts without."""
-    return None if config.play.device.startswith(("auto", "cuda")) else config.output / "verdicts"
+    return None if any(name.startswith(("auto", "cuda")) for name in judging) else config.output / "verdicts"
 
 
 def _check_device(config: RLConfig) -> None:
@@ -89,12 +150,11 @@ def judges_after_writing(config: RLConfig, ranks: Ranks, executor: Executor) -> 
     """
     if config.judge.after_writing is not None or ranks.device.type != "cuda" or config.judge.service is not None:
         return bool(config.judge.after_writing)  # A service's `cuda:0` may be any machine's.
-    mine = {f"cuda:{index}" for index in range(ranks.count)} if ranks.count > 1 else {str(ranks.device)}
     judging = ranks.from_first([state.name for state in executor.devices()])
-    shared = sorted(mine.intersection(judging))
+    shared = sorted(gpus_of(ranks).intersection(judging))
     if shared and config.staleness:
         raise ConfigError(
             f"staleness = 1: policy and judge share {shared[0]}, and would disturb each other: give the judge another "
-            "device (`device`, `play.device`, `judge.service`)"
+            "device (`judge.devices`, `judge.service`) or the policy (`device`)"
         )
     return bool(shared)

@@ -34,6 +34,7 @@ from kerneldojo.training.parallel import (
 )
 from kerneldojo.training.scoring import Scorer, score_all
 from kerneldojo.training.settings import ConfigError
+from kerneldojo.training.skeleton import open_once, place
 from kerneldojo.training.tokens import add_tokens, load_tokenizer
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Learner:
         adapter: Any = None,
         sampler: SamplerConfig | None = None,
     ) -> None:
-        """Put `model` (float32, on the CPU) on the device and divide it among the ranks.
+        """Put `model` (float32, on the CPU; a skeleton on other ranks) on the device and divide it among the ranks.
 
         `adapter`: peft's wrapper. `sampler`: for a learner that answers, too.
         """
@@ -66,6 +67,8 @@ class Learner:
             model.gradient_checkpointing_enable({"use_reentrant": False})
             if adapter is not None:
                 model.enable_input_require_grads()
+        if ranks.count > 1:
+            place(model, ranks)  # before the scorer, which tries the model out
         if self.dtype != torch.float32 and config.residual == "same":
             narrow_residual(model)
         self.scorer = Scorer(model, self.dtype, is_fused=config.fused and ranks.device.type == "cuda")
@@ -151,8 +154,8 @@ class Learner:
 
     def restore(self, checkpoint: Path) -> dict[str, Any]:
         """Take up optimiser and generators of a checkpoint (weights come with `open_learner`); returns its state."""
-        state = load_state(checkpoint)
-        restore_optimizer_state(self.scorer, self.optimizers.each, state["optimizer"])
+        state = load_state(checkpoint, mapped=self.ranks.count > 1)
+        restore_optimizer_state(self.scorer, self.optimizers.each, state.pop("optimizer"))
         random = state["random"]
         if len(random) == self.ranks.count:
             restore_random_state(random[self.ranks.rank], self.ranks.device)
@@ -160,7 +163,7 @@ class Learner:
 
     def gather_weights(self) -> Callable[[Path], object]:
         """What writes model and tokenizer into a folder. Every rank must ask for it; the first one calls it."""
-        weights = whole_model(self.model) if self.ranks.count > 1 else None
+        weights = whole_model(self.model, self.ranks) if self.ranks.count > 1 else None
 
         def save(folder: Path) -> None:
             if self.adapter is None:
@@ -201,8 +204,13 @@ def open_learner(
     if tokenizer is None:
         raise ValueError("a model from nothing needs a tokenizer")
     new_ids = add_tokens(tokenizer, config.new_tokens) if saved is None else []
-    model, adapter = open_model(config, tokenizer, seed, saved)
-    if new_ids and adapter is not None:
-        raise ConfigError("model.new_tokens: adapters do not train the rows of new tokens")
-    add_rows(model, new_ids)
+
+    def open_it() -> tuple[PreTrainedModel, Any]:
+        model, adapter = open_model(config, tokenizer, seed, saved)
+        if new_ids and adapter is not None:
+            raise ConfigError("model.new_tokens: adapters do not train the rows of new tokens")
+        add_rows(model, new_ids)
+        return model, adapter
+
+    model, adapter = open_once(ranks, open_it)
     return Learner(model, tokenizer, config, optimizer, ranks, adapter, sampler)

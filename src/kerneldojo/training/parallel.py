@@ -100,6 +100,8 @@ def start_ranks(device: str = "auto") -> Ranks:
     if kind not in ("auto", "cpu", "cuda") or (number and not (kind == "cuda" and number.isdecimal())):
         raise ValueError(f"device: {device!r} is none of auto, cpu, cuda, cuda:N")
     count, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    if number and count > 1:
+        raise ValueError(f"device: {device} is one GPU for {count} processes: say cuda, and each has its own")
     use_cuda = kind == "cuda" or (kind == "auto" and torch.cuda.is_available())
     if not use_cuda:
         chosen = torch.device("cpu")
@@ -147,13 +149,24 @@ def full_tensor(tensor: Tensor) -> Tensor:
     return tensor if gather is None else gather()
 
 
-def whole_model(model: nn.Module) -> dict[str, Tensor]:
-    """All weights, gathered, by name, on the CPU: for the first rank to write. Every rank must ask for it."""
-    return {name: full_tensor(value).detach().cpu() for name, value in model.state_dict().items()}
+def whole_model(model: nn.Module, ranks: Ranks) -> dict[str, Tensor]:
+    """All weights, gathered, by name, on the CPU: for the first rank to write. Every rank must ask for it.
+
+    Others gather as well, and keep nothing: the host has room for the whole once, not once a rank.
+    """
+    weights: dict[str, Tensor] = {}
+    for name, value in model.state_dict().items():
+        whole = full_tensor(value).detach()
+        if ranks.is_first:
+            weights[name] = whole.cpu()
+    return weights
 
 
 def optimizer_state(scorer: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Any]:
-    """The optimisers' states by the names of the weights, gathered, on the CPU: independent of the number of ranks."""
+    """The optimisers' states by the names of the weights, gathered, on the CPU: independent of the number of ranks.
+
+    The first rank has it; others, which must ask as well, get nothing.
+    """
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
 
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
