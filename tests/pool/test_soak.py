@@ -70,7 +70,7 @@ def running(command: list[str]) -> Generator[subprocess.Popen[str]]:
 def test_nothing_is_lost_and_nothing_left_while_workers_are_killed(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "soak.py"), "--out", str(tmp_path / "soak"), "--seed", "9"]
     command += ["--num", "40", "--kills", "3", "--kill-every", "3", "--slots", "1", "--protocol", "quick"]
-    with running([*command, "--timeout", "10"]) as process:
+    with running([*command, "--timeout", "20"]) as process:
         output, errors = process.communicate(timeout=280)
     assert output, errors
     report = json.loads(output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import toy_world
@@ -14,6 +15,7 @@ from kerneldojo.cli.arguments import BadUsage
 from kerneldojo.cli.learn import learn
 from kerneldojo.cli.learn_panel import learn_panel
 from kerneldojo.cli.train import rl_command, sft_command
+from kerneldojo.learning import phases
 from kerneldojo.learning.settings import LearnConfig, rl_config, sft_config
 from kerneldojo.schema import Episode
 from kerneldojo.training.config import RLConfig, SFTConfig
@@ -40,7 +42,11 @@ def test_the_recipes_are_what_learn_does() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # Half a minute of computing, on a machine that may have other work.
-def test_a_model_from_nothing_is_judged_and_learns_from_its_verdicts(tmp_path: Path) -> None:
+def test_a_model_from_nothing_is_judged_and_learns_from_its_verdicts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Other tests have the other cores, and threads that wait for one another are slower than one.
+    monkeypatch.setattr(phases, "os", SimpleNamespace(sched_getaffinity=lambda _: {0}))
     learned = learn(tmp_path, config=SMALL, show=False)
     assert [phase.name for phase in learned.phases] == ["collect", "SFT", "RL", "benchmark", "report"]
     collect = learned.phases[0]

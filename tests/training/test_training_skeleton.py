@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,8 @@ def test_ranks_that_were_sent_a_model_have_the_one_on_disk(tmp_path: Path, imita
         "adapter": {"path": str(tmp_path / "adapter")},
         "tokens": {"path": str(imitator), "new_tokens": ["<new>", "</new>"]},
     }
-    alone, both = (opened_by(count, tmp_path, imitator, configs) for count in (1, 2))
+    with ThreadPoolExecutor() as at_once:  # most of it is waiting for imports
+        alone, both = at_once.map(lambda count: opened_by(count, tmp_path, imitator, configs), (1, 2))
     for name in configs:
         assert both[name] == alone[name], name
         one, other = (tmp_path / f"{name}-{count}-0" for count in (1, 2))

@@ -20,8 +20,6 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from kerneldojo.policies.slots import SlotCache
-
 VARIANTS = 64
 """Ways to be called that a layer is compiled for at most: with gradients or without, masked or not, one row or more."""
 EXACTLY: dict[str, Any] = {"emulate_precision_casts": True}
@@ -79,7 +77,7 @@ def compile_decoding(model: Any, backend: str = "inductor") -> None:
 
 def _decode(index: int, layer: nn.Module, plain: Any, compiled: Any, *args: Any, **kwargs: Any) -> Any:
     cache = kwargs.get("past_key_values")
-    if not isinstance(cache, SlotCache) or not cache.is_decoding:
+    if not getattr(cache, "is_decoding", False):  # `slots.SlotCache` has it
         return plain(*args, **kwargs)
     return compiled(layer, *args, **{**kwargs, "past_key_values": cache.views[index]})
 

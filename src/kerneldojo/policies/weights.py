@@ -25,18 +25,20 @@ class SamplingCopy:
         """Copy `source`, with linear layers in `dtype`. To be made before `source` is sharded (FSDP) or compiled."""
         self.source = source
         self.dtype = dtype
-        self.model = copy.deepcopy(source).requires_grad_(False).eval()
-        cast: dict[int, nn.Parameter] = {}
-        for module in self.model.modules():
-            if isinstance(module, nn.Linear) or (isinstance(module, nn.Embedding) and is_narrow(module)):
-                # A parameter beside the one it is cast from: an output layer may share the embeddings' weight, which
-                # stays in float32 if it is not narrow.
-                for name, parameter in list(module.named_parameters(recurse=False)):
-                    made = cast.get(id(parameter))
-                    if made is None:
-                        made = nn.Parameter(parameter.to(dtype), requires_grad=False)
-                        cast[id(parameter)] = cast[id(made)] = made
-                    setattr(module, name, made)
+        kept = {id(one) for part in source.modules() if not _is_cast(part) for one in part.parameters(recurse=False)}
+        memo: dict[int, Any] = {}
+        for part in filter(_is_cast, source.modules()):
+            for one in part.parameters(recurse=False):
+                if id(one) not in kept and id(one) not in memo:
+                    memo[id(one)] = _cast(one, dtype)
+        # What is cast is never copied in float32: of a large model a device has room for one such copy, not for two.
+        self.model = copy.deepcopy(source, memo).requires_grad_(False).eval()
+        for part in filter(_is_cast, self.model.modules()):
+            # A parameter beside the one it is cast from: an output layer may share the embeddings' weight, which
+            # stays in float32 if it is not narrow.
+            for name, one in list(part.named_parameters(recurse=False)):
+                if one.dtype != dtype:
+                    setattr(part, name, _cast(one, dtype))
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -48,3 +50,11 @@ class SamplingCopy:
         for name, target in self.model.state_dict().items():
             value = current[name]
             target.copy_(value.full_tensor() if hasattr(value, "full_tensor") else value)
+
+
+def _is_cast(module: nn.Module) -> bool:
+    return isinstance(module, nn.Linear) or (isinstance(module, nn.Embedding) and is_narrow(module))
+
+
+def _cast(parameter: nn.Parameter, dtype: torch.dtype) -> nn.Parameter:
+    return nn.Parameter(parameter.detach().to(dtype, copy=True), requires_grad=False)
