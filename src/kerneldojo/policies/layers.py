@@ -76,7 +76,7 @@ def compile_decoding(model: Any, backend: str = "inductor") -> None:
 
 
 def _decode(index: int, layer: nn.Module, plain: Any, compiled: Any, *args: Any, **kwargs: Any) -> Any:
-    cache = kwargs.get("past_key_values")
+    cache: Any = kwargs.get("past_key_values")
     if not getattr(cache, "is_decoding", False):  # `slots.SlotCache` has it
         return plain(*args, **kwargs)
     return compiled(layer, *args, **{**kwargs, "past_key_values": cache.views[index]})
