@@ -24,8 +24,10 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
-from kerneldojo.devices.cuda import fits, trials
+from kerneldojo.devices.cuda import fits
 from kerneldojo.devices.cuda.fits import Window
+from kerneldojo.devices.cuda.series import Series
+from kerneldojo.devices.cuda.series import fits as fits_of
 
 Array = npt.NDArray[np.float64]
 BUSY = Path(__file__).parent / "results" / "h200" / "windows-busy-host.jsonl.xz"
@@ -81,13 +83,13 @@ def as_measured(verdicts: list[dict[str, Any]], side: str) -> str:
     found: list[float] = []
     for verdict in verdicts:
         series = {
-            name: trials.Series(
+            name: Series(
                 [Window(w[0], w[1], undisturbed=w[4], done_us=w[2], prime_us=w[3], turn=w[5]) for w in windows],
                 is_trusted=name == "reference",
             )
             for name, windows in verdict["series"].items()
         }
-        fitted: dict[str, fits.Fit] = trials.fits(series)
+        fitted: dict[str, fits.Fit] = fits_of(series)
         if side in fitted:
             found.append(fitted[side].per_call_us)
     middle = float(np.median(found))

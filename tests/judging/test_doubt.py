@@ -9,7 +9,8 @@ import pytest
 
 from kerneldojo.devices.cuda.clock import Watch
 from kerneldojo.devices.cuda.fits import Window
-from kerneldojo.devices.cuda.trials import Series, Trials
+from kerneldojo.devices.cuda.series import Series
+from kerneldojo.devices.cuda.trials import Trials
 from kerneldojo.judging import timing
 from kerneldojo.judging.preparation import Prepared
 from kerneldojo.judging.protocol import protocol

@@ -18,8 +18,11 @@ from kerneldojo.contestant import tree
 from kerneldojo.devices.cuda import charges, trials
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.inputs import InputSets
-from kerneldojo.devices.cuda.trials import Effort, Series, Trials
+from kerneldojo.devices.cuda.series import Series
+from kerneldojo.devices.cuda.series import charge as charge_of
+from kerneldojo.devices.cuda.trials import Trials
 from kerneldojo.devices.cuda.window import Side
+from kerneldojo.devices.cuda.window_rounds import Effort
 from kerneldojo.judging.contestant import Answer
 from kerneldojo.judging.ends import HostedEnd, Late
 from kerneldojo.judging.hosted import Hosted
@@ -90,7 +93,7 @@ def doubt(bench: Any, prepared: Prepared, findings: Findings) -> str:
     series, fits = prepared.result.series, prepared.result.fitted
     if "contestant" not in fits or "reference" not in fits:
         return ""
-    charge = trials.charge(series, fits, "contestant", "reference")
+    charge = charge_of(series, fits, "contestant", "reference")
     if charge.batched:
         return "its calls looked batched"
     if _early_us(prepared.result) > charges.EARLY_US:
@@ -221,7 +224,7 @@ def _fill(bench: Any, findings: Findings, match: Match, result: Trials) -> None:
     if "contestant" not in fits or "reference" not in fits:
         raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the device was disturbed during all windows")
     mine, theirs = fits["contestant"], fits["reference"]
-    charge = trials.charge(result.series, fits, "contestant", "reference")
+    charge = charge_of(result.series, fits, "contestant", "reference")
     reference_us, interval_us = theirs.per_call_us, theirs.interval_us
     if bench.reference_times is not None:
         reference_us, interval_us = bench.reference_times.settle(reference_key(findings), reference_us, interval_us)

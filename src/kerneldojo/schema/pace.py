@@ -19,7 +19,7 @@ class Pace(Frozen):
     (`judging.gate`). With 1 everybody goes on after each; 4 is what was measured."""
     brisk_rounds: bool = False
     """Whether sides wake, and free their outputs, while the device writes the content of the next round of windows
-    (`devices.cuda.trials`)."""
+    (`devices.cuda.window_rounds`)."""
     recycle_memory: bool = False
     """Whether device memory that a hosted process leaves behind serves the next one, cleared, instead of being freed
     and allocated anew (`devices.cuda.spare`)."""

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kerneldojo.devices.cuda import charges, fits, trials
+from kerneldojo.devices.cuda import charges, fits
 from kerneldojo.devices.cuda.fits import Window
 from kerneldojo.devices.cuda.lengths import longest_window, plan_lengths
-from kerneldojo.devices.cuda.trials import SELDOM, Series
+from kerneldojo.devices.cuda.series import Series
+from kerneldojo.devices.cuda.window_rounds import SELDOM, Effort, Rounds
 
 
 def spread(values: list[float]) -> float:
@@ -313,16 +314,16 @@ def test_a_reference_that_is_known_well_enough_plays_less_often_and_by_chance() 
         for name in ("contestant", "reference")
     ]
     series = {name: Series(windows=windows(80.0, 250.0, 3.0)) for name in ("contestant", "reference")}
-    round_: Any = trials._Round(None, sides, None, series, None, random.SystemRandom())  # type: ignore[arg-type]
+    round_: Any = Rounds(None, sides, None, series, None, random.SystemRandom(), Effort(target_error=0.01))  # type: ignore[arg-type]
     assert all(round_._plays(side) for side in sides * 50), "nobody has been looked at yet"
-    round_.relax(0.01)
+    round_.relax()
     mine, theirs = ([round_._plays(side) for _ in range(900)] for side in sides)
     assert all(mine), "whose figure is asked for plays in all rounds"
     assert 200 < sum(theirs) < 400
     assert len({tuple(theirs[start : start + 6]) for start in range(0, 900, 6)}) > 20, "no pattern"
     series["reference"].windows[:] = windows(80.0, 250.0, 300.0)
     round_.count += 4
-    round_.relax(0.01)
+    round_.relax()
     assert all(round_._plays(side) for side in sides * 50), "it has become doubtful"
 
 

@@ -15,8 +15,10 @@ from hosting import Hosted, Server, hosted
 from kerneldojo.devices.cuda import charges, clock, profiler, trials
 from kerneldojo.devices.cuda.inputs import InputSets, Layout
 from kerneldojo.devices.cuda.memory import OutOfRegionError, SharedRegion
-from kerneldojo.devices.cuda.trials import Effort, Trials
+from kerneldojo.devices.cuda.series import charge as charge_of
+from kerneldojo.devices.cuda.trials import Trials
 from kerneldojo.devices.cuda.window import Stopwatch, Timed
+from kerneldojo.devices.cuda.window_rounds import Effort
 
 pytestmark = pytest.mark.gpu
 
@@ -330,7 +332,7 @@ def test_computing_all_calls_at_once_is_found(server: Server, stopwatch: Stopwat
     cheat = Race(server, stopwatch, candidates.BATCHING, (64, 256), count=64, windows=96)
     assert not cheat.wrong
     for race, batched in ((honest, False), (cheat, True)):
-        charge = trials.charge(race.trials.series, race.fits, "contestant", "reference")
+        charge = charge_of(race.trials.series, race.fits, "contestant", "reference")
         assert charge.batched == batched
 
 

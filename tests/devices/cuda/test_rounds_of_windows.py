@@ -13,11 +13,12 @@ import pytest
 import torch
 
 from kerneldojo.devices.cuda import page as pages
-from kerneldojo.devices.cuda import trials
+from kerneldojo.devices.cuda import trials, window_rounds
 from kerneldojo.devices.cuda.inputs import Layout
 from kerneldojo.devices.cuda.page import Page
-from kerneldojo.devices.cuda.trials import Effort, Trials
+from kerneldojo.devices.cuda.trials import Trials
 from kerneldojo.devices.cuda.window import NUM_BLOCKS, Side, Stopwatch, Timed
+from kerneldojo.devices.cuda.window_rounds import Effort
 
 LAYOUT = Layout((256,), (1,), torch.float32)
 NUM_SETS = 9
@@ -110,7 +111,7 @@ class HostStopwatch(Stopwatch):
 @pytest.fixture(autouse=True)
 def without_a_device(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
-    monkeypatch.setattr(trials, "SLOW_FLUSH", 1e9)
+    monkeypatch.setattr(window_rounds, "SLOW_FLUSH", 1e9)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)  # Judge and contestants spin, and share one interpreter here.
     yield

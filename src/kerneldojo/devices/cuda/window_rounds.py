@@ -1,0 +1,244 @@
+"""Rounds of windows: fresh content, then a window of each side, under equal conditions.
+
+Content is written once for a round, and then each side gets its window after a flush: the contestant first, the others
+in random order. The reference's outputs of that very round are what the others' sampled outputs are compared with, by
+whoever passes `inspect`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from kerneldojo.devices.cuda import page as pages
+from kerneldojo.devices.cuda.fits import Fit, Window
+from kerneldojo.devices.cuda.inputs import InputSets, Layout
+from kerneldojo.devices.cuda.series import Series, charge, fits
+from kerneldojo.devices.cuda.window import Plan, Side, Stopwatch, Timed, draw_plan
+
+ASK_EVERY = 4
+"""Rounds from one look at the interval, the clocks and the cores to the next: some 20 ms, so looking costs little."""
+ENOUGH_WINDOWS = 8
+"""Windows of a side that is trusted after which it may be known well enough to play less often."""
+SELDOM = 3
+"""It then plays in one round of so many, drawn by chance: what is sampled in the others is not compared with anything,
+so nobody may know which they are."""
+PATIENCE = 3.0
+"""Times `Effort.seconds` after which a series ends though there are too few calls, and after which a side's calls are
+taken for batched, if they still look so."""
+SLOW_FLUSH = 3.0
+"""A flush that takes this many times longer than usual betrays somebody else on the device."""
+USUAL_PRIME = (0.6, 1.6)
+"""So does bringing a context in, if it takes less or more than these shares of the usual time."""
+
+Inspect = Callable[[int, dict[str, Timed]], None]
+"""Called after each round with its length and the windows by side, while all outputs are still there."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured."""
+
+    min_windows: int = 12
+    max_windows: int = 60
+    min_calls: int = 100
+    """Calls of each side, all windows together."""
+    target_error: float = 0.01
+    """Half the 95 % interval over the slope at which a side is sharp enough."""
+    seconds: float = 1.0
+    """Stop after this long, once there are `min_windows` and `min_calls`; after `PATIENCE` times it without these."""
+    window_us: float = 3000.0
+    """How long the quickest side's longest window should be: see `lengths.longest_window`."""
+    warm_up_windows: int = 3
+    event_windows: int = 1
+    """Windows at the end in which sides time their own calls; they do not enter the slope."""
+    is_brisk: bool = False
+    """Whether what can be done while the device writes new content is done then: see `Rounds.play`."""
+
+
+class Rounds:
+    """Rounds of one series: who plays in each, in which order, what it says, and whether that is enough."""
+
+    def __init__(
+        self,
+        stopwatch: Stopwatch,
+        sides: Sequence[Side],
+        inputs: InputSets,
+        series: dict[str, Series],
+        inspect: Inspect | None,
+        chance: random.SystemRandom,
+        effort: Effort,
+    ) -> None:
+        self.count = 0
+        self.num_calls = 0
+        self.is_warmed = False
+        """Whether each window has a call before it that nobody times."""
+        self._effort, self._is_brisk = effort, effort.is_brisk
+        self._seldom = set[str]()
+        """Sides that are known well enough."""
+        self._releasing: list[Side] = []
+        """Sides that were told to free their outputs, and may still be at it."""
+        self._stopwatch, self._sides, self._inputs = stopwatch, sides, inputs
+        self._series, self._inspect, self._chance = series, inspect, chance
+        self._found: dict[str, Fit] = {}
+        self._found_at = -1
+        """The number of rounds that `_found` is of."""
+        self._flushes: list[float] = []
+        self._primes: dict[str, list[float]] = {side.name: [] for side in sides}
+
+    def play(self, length: int, *, counted: bool, with_events: bool = False) -> dict[str, Timed]:
+        """One round: fresh inputs, then a window of each side that has not failed.
+
+        New content takes the device half a millisecond or more, a side as long as a tenth of one to leave its nap. So
+        while the device writes, sides free their outputs, the first one wakes, and the judge draws what it will sample;
+        each further one wakes while the judge looks at what the last one said. None of that is within anybody's clock,
+        and each side is awake before the caches are flushed and its inputs change a last time.
+        """
+        playing = [
+            side
+            for side in self._sides
+            if self._series[side.name].failed == pages.OK and (not counted or self._plays(side))
+        ]
+        if with_events and self._is_brisk:  # The other sides' own times are of no use to anybody.
+            playing = [side for side in playing if side.is_decisive or side.is_trusted]
+        self._inputs.refresh(length)
+        self.rest()
+        order = self._order(playing)
+        # Outputs of all sides are sampled at the same places, where they lie alike.
+        plans: dict[tuple[Layout, ...], Plan] = {}
+        if self._is_brisk:
+            for side in order[:1]:
+                self._stopwatch.wake(side)
+            plans = {layouts: draw_plan(length, layouts) for layouts in {side.layouts: None for side in order}}
+        # Stamped once a round, for the same reason: all sides of a round must see the same content.
+        stamp: Callable[[], None] | None = self._inputs.draw_stamp(length)
+        timed: dict[str, Timed] = {}
+        for side, following in zip(order, [*order[1:], None], strict=True):
+            plan = plans.get(side.layouts) or plans.setdefault(side.layouts, draw_plan(length, side.layouts))
+            try:
+                result = self._stopwatch.time(
+                    side,
+                    length,
+                    plan,
+                    stamp=stamp,
+                    with_events=with_events,
+                    is_warmed=self.is_warmed,
+                    is_woken=self._is_brisk,
+                    following=following if self._is_brisk else None,
+                )
+                stamp = None
+            except pages.Late as late:
+                late.side = side.name
+                raise
+            timed[side.name] = result
+            self._note(side.name, result, counted=counted)
+        if self._inspect is not None and timed:
+            self._inspect(length, timed)
+        for side in playing:
+            if self._series[side.name].failed == pages.OK:
+                self._stopwatch.order_release(side)
+                self._releasing.append(side)
+                if not self._is_brisk:
+                    self.rest()
+        if counted:
+            self.count += 1
+            self.num_calls += length
+        return {name: result for name, result in timed.items() if result.state == pages.OK}
+
+    def rest(self) -> None:
+        """Wait until all sides have freed the outputs of their last windows."""
+        while self._releasing:
+            side = self._releasing.pop()
+            try:
+                self._stopwatch.await_release(side)
+            except pages.Late as late:
+                late.side = side.name
+                raise
+
+    def relax(self) -> None:
+        """Find sides that need not play in every round: those that are trusted and sharp, where others are not yet.
+
+        A reference is often slower than its candidate, so that its figure is sharp long before.
+        """
+        for side in self._sides:
+            windows = self._series[side.name].windows
+            if side.is_trusted and len(windows) >= ENOUGH_WINDOWS:
+                found = self._fitted().get(side.name)
+                if found is not None and found.relative_error <= self._effort.target_error:
+                    self._seldom.add(side.name)
+                else:
+                    self._seldom.discard(side.name)
+
+    def _fitted(self) -> dict[str, Fit]:
+        """The lines of the sides that matter and have not failed; asked for several times after a round."""
+        if self._found_at != self.count:
+            self._found_at = self.count
+            self._found = fits(
+                {
+                    side.name: self._series[side.name]
+                    for side in self._sides
+                    if (side.is_decisive or side.is_trusted) and self._series[side.name].failed == pages.OK
+                }
+            )
+        return self._found
+
+    def _plays(self, side: Side) -> bool:
+        if side.name in self._seldom:
+            return self._chance.random() < 1 / SELDOM
+        return self.count % side.every == 0
+
+    def _order(self, sides: list[Side]) -> list[Side]:
+        """Whom the judge does not trust and whose figure counts comes first: it has no time to compute on the inputs
+        while others are timed. The rest by chance."""
+        mixed = self._chance.sample(sides, len(sides))
+        return sorted(mixed, key=lambda side: side.is_trusted or not side.is_decisive)
+
+    def _note(self, name: str, result: Timed, *, counted: bool) -> None:
+        series = self._series[name]
+        if result.state != pages.OK:
+            series.failed = result.state
+            return
+        series.spans_us.extend(result.spans_us)
+        self._flushes.append(result.prepare_us)
+        primes = self._primes[name]
+        if counted:
+            primes.append(result.prime_us)  # Of windows like it: those before may not have been warmed.
+            low, high = (share * median(primes) for share in USUAL_PRIME)
+            alone = result.prepare_us < SLOW_FLUSH * median(self._flushes)
+            is_undisturbed = alone and low <= result.prime_us <= high
+            series.windows.append(
+                Window(
+                    result.length,
+                    result.wall_us,
+                    is_undisturbed,
+                    result.done_us,
+                    result.prime_us,
+                    self.count,
+                    self.is_warmed,
+                )
+            )
+
+    def is_over(self, seconds: float) -> bool:
+        """Whether every decisive side's slope is known well enough, or the time is up; asked every few rounds.
+
+        Where calls in a row seem not to have been computed one by one, more windows of one call are needed to say so.
+        """
+        effort = self._effort
+        is_late = seconds > effort.seconds
+        if self.count % ASK_EVERY and not is_late:
+            return False
+        if self.num_calls < effort.min_calls and seconds < PATIENCE * effort.seconds:
+            return False
+        live = {side.name: side for side in self._sides if self._series[side.name].failed == pages.OK}
+        decisive = [name for name, side in live.items() if side.is_decisive]
+        found = self._fitted()
+        is_sharp = all(name in found and found[name].relative_error <= effort.target_error for name in decisive)
+        is_batched = any(
+            charge(self._series, found, name, other).batched
+            for other in found
+            for name in decisive
+            if name in found and live[other].is_trusted and not live[name].is_trusted
+        )
+        return (is_sharp or is_late) and not (is_batched and seconds < PATIENCE * effort.seconds)
