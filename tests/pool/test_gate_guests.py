@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
-import subprocess
 import threading
 import time
 from collections.abc import Generator
@@ -14,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sleepers import Sleeper
 
 from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.gate import Gate
@@ -25,39 +23,6 @@ from kerneldojo.judging.shares import LEAST_PART_BYTES, MAX_KEPT, Shares
 from kerneldojo.judging.surroundings import request
 
 GIB = 1 << 30
-
-
-class Sleeper:
-    """A real process, as a gate sees a session."""
-
-    def __init__(self) -> None:
-        self.ended = None
-        self.process = subprocess.Popen(["sleep", "600"])
-        self.fault: Exception | None = None
-
-    def state(self) -> str:
-        return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-    def wait_started(self, timeout: float = 30.0) -> None: ...
-
-    def pids(self) -> list[int]:
-        return [self.process.pid]
-
-    def order_freeze(self) -> None:
-        os.kill(self.process.pid, signal.SIGSTOP)
-
-    def wait_frozen(self, timeout: float = 5.0) -> None:
-        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
-        if self.fault is not None:
-            raise self.fault
-
-    def thaw(self) -> None:
-        os.kill(self.process.pid, signal.SIGCONT)
-        os.waitid(os.P_PID, self.process.pid, os.WCONTINUED)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
 
 
 @pytest.fixture
@@ -112,10 +77,10 @@ def test_a_process_that_is_slow_to_stop_is_told_to_go_on(sleeper: Sleeper, fault
     with gate.admit() as guest:
         try:
             with guest.window():
-                assert sleeper.state() == "T"
+                assert sleeper.is_stopped
         except ValueError:
             assert isinstance(fault, ValueError)
-        assert sleeper.state() != "T"
+        assert not sleeper.is_stopped
     stop.set()
     assert finished(thread), "the gate was left closed"
     with gate.admit(), gate.admit():
