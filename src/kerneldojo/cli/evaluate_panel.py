@@ -205,7 +205,7 @@ def _small_print(summary: Summary) -> Iterator[Text]:
     if summary.exploits:
         classes = ", ".join(f"{one_line(name, limit=60)} {count}" for name, count in summary.exploits.items())
         yield Text(f"exploits by class: {classes}", "magenta")
-    stages = [(name, value) for name, value in summary.stage_seconds.items() if name != "total"][:6]
+    stages = list(summary.stage_seconds.items())[:6]
     if stages:
         told = ", ".join(f"{one_line(name, limit=30)} {value:.2f}" for name, value in stages)
         yield Text(f"judging took, seconds a verdict: {told}", "dim")

@@ -228,8 +228,8 @@ def _small_print(evaluation: Evaluation) -> Iterator[RenderableType]:
     ]
     yield Text(" · ".join(one_line(fact) for fact in facts if fact), "dim")
     if evaluation.stage_seconds:
-        stages = dict(evaluation.stage_seconds)
-        total = stages.pop("total", None) or sum(stages.values())
+        stages = evaluation.stages
+        total = evaluation.stage_seconds.get("total") or sum(stages.values())
         listed = " · ".join(f"{one_line(name)} {seconds:.2f} s" for name, seconds in stages.items() if seconds >= 0.005)
         yield Text(f"judged in {total:.2f} s" + (f": {listed}" if listed else ""), "dim")
 

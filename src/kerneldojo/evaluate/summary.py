@@ -69,7 +69,7 @@ def summarise(
         found = record.evaluation
         statuses[found.status.value] += 1
         exploits.update({exploit.name for exploit in found.exploits})
-        stages.update(found.stage_seconds)
+        stages.update(found.stages)
         devices.update(filter(None, [found.device]))
         problems.setdefault(record.problem, []).append((found.correct, found.speedup))
         sources.update(filter(None, [found.timing.source]))

@@ -147,6 +147,10 @@ class ProtocolRecord(Frozen):
     """Every other setting that influences the verdict."""
 
 
+NO_STAGES = frozenset({"total", "held", "stopping", "alone"})
+"""Names in `Evaluation.stage_seconds` of times that the stages make up, or that lie within them."""
+
+
 class Evaluation(Frozen):
     """The verdict on one candidate for one problem on one device."""
 
@@ -178,9 +182,15 @@ class Evaluation(Frozen):
     notes: tuple[str, ...] = ()
     """Static findings, degraded isolation, admitted degenerate problem: true, but not decisive."""
     stage_seconds: dict[str, float] = Field(default_factory=dict)
-    """Where the judging itself spent its time, in seconds."""
+    """Where the judging itself spent its time, in seconds: its stages, their `total`, and what lies within them (`held`
+    and `stopping` for other verdicts, `alone` with the device), where others were under way."""
     problem_hash: str = ""
     candidate_hash: str = ""
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """Seconds of each stage: those of `stage_seconds` that add up."""
+        return {name: seconds for name, seconds in self.stage_seconds.items() if name not in NO_STAGES}
 
     @computed_field
     @property

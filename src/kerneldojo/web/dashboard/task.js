@@ -1,7 +1,7 @@
 "use strict";
 // One evaluation: the verdict, where the time went, what its author is told, both sources, and how it was judged.
 
-const MOST_CHARACTERS = 60000, MOST_KERNELS = 40;
+const MOST_CHARACTERS = 60000, MOST_KERNELS = 40, NO_STAGES = ["total", "held", "stopping", "alone"];
 
 class TaskView {
   constructor() { this.id = null; this.asked = 0; this.root = el("div"); }
@@ -111,7 +111,7 @@ function sources(job, verdict) {
 }
 
 function howJudged(v, job) {
-  const stages = Object.entries(v.stage_seconds).filter(([name, s]) => s > 0 && name !== "total"), longest = Math.max(...stages.map(([, s]) => s || 0), 1e-9), p = v.protocol;
+  const stages = Object.entries(v.stage_seconds).filter(([name, s]) => s > 0 && !NO_STAGES.includes(name)), longest = Math.max(...stages.map(([, s]) => s || 0), 1e-9), p = v.protocol;
   const settings = Object.entries(p.settings).map(([name, value]) => [harmless(words(name)), typeof value === "object" ? JSON.stringify(value) : String(value)]);
   return el("section", { class: "card" }, el("h2", {}, "How it was judged"),
     factList([["protocol", `${p.name} ${p.version}`], ["rounds", p.num_rounds || null], ["timed calls", v.timing.source === "measured" && p.num_trials || null], ["baseline", against(p.baseline)], ["precision", p.precision],
