@@ -60,9 +60,9 @@ def _forward(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tenso
     """Log-probability, entropy and log-normaliser of each row of one chunk (C, V)."""
     scaled = logits.to(_accumulator(logits)) / temperature
     normaliser = scaled.logsumexp(1)
-    chosen = scaled.gather(1, targets[:, None])[:, 0]
-    mean = (scaled - normaliser[:, None]).exp_().mul_(scaled).nan_to_num_(nan=0.0).sum(1)  # 0 · -inf of masked words
-    return chosen - normaliser, normaliser - mean, normaliser
+    each = scaled.sub_(normaliser[:, None])
+    entropy = -each.exp().mul_(each).nan_to_num_(nan=0.0).sum(1)  # 0 · -inf of masked words
+    return each.gather(1, targets[:, None])[:, 0], entropy, normaliser
 
 
 def _backward(logits: Tensor, targets: Tensor, normaliser: Tensor, gradient: Tensor, temperature: float) -> Tensor:

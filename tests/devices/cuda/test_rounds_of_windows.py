@@ -118,10 +118,14 @@ def without_a_device(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     sys.setswitchinterval(interval)
 
 
-def race(log: Log, *, is_brisk: bool, **of_contestant: Any) -> Trials:
+def race(log: Log, *, is_brisk: bool, all_fail_at: int = -1, **of_contestant: Any) -> Trials:
     """Three sides: contestant and twin, and a reference that they are compared with."""
-    contestants = [Contestant("contestant", log, **of_contestant), Contestant("twin", log)]
-    contestants.append(Contestant("reference", log, slow_to_release=of_contestant.get("slow_to_release", False)))
+    of_all = {"fails_at": all_fail_at, "slow_to_release": of_contestant.get("slow_to_release", False)}
+    contestants = [
+        Contestant("contestant", log, **of_all | of_contestant),
+        Contestant("twin", log, fails_at=all_fail_at),
+        Contestant("reference", log, **of_all),
+    ]
     sides = [
         Side(
             one.name,
@@ -191,6 +195,14 @@ def test_a_side_that_fails_leaves_the_others_their_series(is_brisk: bool) -> Non
     assert found.series["contestant"].failed == pages.FAILED
     assert len(found.series["reference"].windows) == 6
     assert [what for who, what in log if who == "reference"][-1] == "end"
+
+
+@pytest.mark.parametrize("is_brisk", [False, True])
+@pytest.mark.parametrize("fails_at", [1, 4])
+def test_nobody_may_be_left_to_play(is_brisk: bool, fails_at: int) -> None:
+    log: Log = []
+    found = race(log, is_brisk=is_brisk, all_fail_at=fails_at)
+    assert {series.failed for series in found.series.values()} == {pages.FAILED}
 
 
 def test_a_series_ends_although_a_side_is_still_busy_with_what_it_was_told_last() -> None:

@@ -68,6 +68,19 @@ def test_what_a_dead_process_leaves_serves_the_next_one_and_is_empty(spare: Spar
     assert second.page.fd != first.page.fd, "what signals go through is its own"
 
 
+def test_what_is_closed_twice_does_not_serve_two_at_once(spare: Spare, made: list[Region]) -> None:
+    first = arena(spare)
+    first.is_left = True
+    first.close()
+    first.close()
+    assert len(spare) == 2
+    others = [arena(spare), arena(spare)]
+    assert len({id(region) for one in others for region in (one.exchange, one.heap)}) == 4
+    spare.give_back(made[0])
+    with pytest.raises(ValueError, match="twice"):
+        spare.give_back(made[0])
+
+
 def test_what_may_still_be_somebodys_is_nobodys(spare: Spare, made: list[Region]) -> None:
     arena(spare).close()
     assert len(spare) == 0

@@ -180,9 +180,10 @@ class CudaArena:
         self.heap.bytes().fill_(value)
 
     def close(self) -> None:
-        """Give the memory back. Views must not be used any more."""
+        """Give the memory back, once. Views must not be used any more."""
+        regions, self._owned = self._regions[: self._owned], 0  # Given back twice, it would serve two at once.
         with contextlib.ExitStack() as stack:  # Each, also if the driver refuses one of them.
-            for region in self._regions[: self._owned]:
+            for region in regions:
                 stack.callback(self._part_with, region)
             self.page.close()
 

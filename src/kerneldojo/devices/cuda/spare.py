@@ -51,9 +51,16 @@ class Spare:
         return region
 
     def give_back(self, region: SharedRegion) -> None:
-        """Keep a region for the next one. Whoever it was shared with must be dead."""
+        """Keep a region for the next one. Whoever it was shared with must be dead.
+
+        Raises:
+            ValueError: it waits already, and would serve two at once.
+        """
         with self._lock:
-            self._waiting.setdefault(region.size, []).append(region)
+            waiting = self._waiting.setdefault(region.size, [])
+            if any(one is region for one in waiting):
+                raise ValueError("a region was given back twice")
+            waiting.append(region)
 
     def __len__(self) -> int:
         """How many wait."""

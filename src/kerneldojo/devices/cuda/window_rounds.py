@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from statistics import median
 
 from kerneldojo.devices.cuda import page as pages
@@ -115,7 +116,7 @@ class Rounds:
         # Stamped once a round, for the same reason: all sides of a round must see the same content.
         stamp: Callable[[], None] | None = self._inputs.draw_stamp(length)
         timed: dict[str, Timed] = {}
-        for side, following in zip(order, [*order[1:], None], strict=True):
+        for side, following in zip_longest(order, order[1:]):  # Nobody may be left to play.
             plan = plans.get(side.layouts) or plans.setdefault(side.layouts, draw_plan(length, side.layouts))
             try:
                 result = self._stopwatch.time(
