@@ -45,10 +45,10 @@ from throughput_probes import distinct, disturbance, floor
 
 from kerneldojo.pool import LocalPool, PoolConfig
 from kerneldojo.schema import Evaluation, Job, Status
+from kerneldojo.schema.pace import ONE_AT_A_TIME as OLD
 from kerneldojo.schema.pace import Pace
 
-OLD = Pace()
-NEW = Pace(windows_in_a_row=4, brisk_rounds=True, profile_beside=True, recycle_memory=True)
+NEW = Pace()
 PACES = {
     "new": NEW,
     "old": OLD,

@@ -91,6 +91,7 @@ def test_gpu_not_listed_is_out_of_reach(scratch: Path) -> None:
 @pytest.mark.parametrize("room", [HOST, WITHOUT_MOUNTS], ids=["all", "without mounts"])
 def test_another_gpu_is_out_of_reach(scratch: Path, room: Features) -> None:
     def look() -> list[str]:
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # Whatever is hidden from us: the room alone decides.
         import torch
 
         found = [str(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())]

@@ -38,7 +38,7 @@ from kerneldojo.judging.shares import Shares
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.languages import language_of
 from kerneldojo.schema import KernelTime, Status
-from kerneldojo.schema.pace import Pace
+from kerneldojo.schema.pace import ONE_AT_A_TIME, Pace
 
 PROBLEM = Problem(
     name="swish",
@@ -467,15 +467,12 @@ def test_verdicts_beside_each_other_stand_still_in_a_window(
     assert all(session.ended is not None for session in asked)
 
 
-BESIDE = Pace(windows_in_a_row=4, brisk_rounds=True, recycle_memory=True, profile_beside=True)
-
-
 @pytest.mark.parametrize(
     ("pace", "disturbed", "taken_in"),
     [
-        (BESIDE, False, ["beside"]),
-        (BESIDE, True, ["beside", "window"]),
-        (Pace(), True, ["window"]),
+        (Pace(), False, ["beside"]),
+        (Pace(), True, ["beside", "window"]),
+        (ONE_AT_A_TIME, True, ["window"]),
     ],
 )
 def test_a_profile_that_was_disturbed_is_taken_again_in_a_window(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from kerneldojo.devices.cuda.arena import enter_context
 from kerneldojo.devices.cuda.memory import SharedRegion
 from kerneldojo.devices.cuda.spare import Spare
 
@@ -42,6 +43,7 @@ torch.cuda.synchronize()
 @pytest.mark.gpu
 def test_a_kernel_ends_with_the_process_that_launched_it(tmp_path: Path) -> None:
     (tmp_path / "writer.py").write_text(WRITER)
+    enter_context()
     spare = Spare()
     for _ in range(3):
         region = spare.take(NUM_BYTES)
