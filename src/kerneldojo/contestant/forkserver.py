@@ -35,6 +35,8 @@ from kerneldojo.contestant.sandbox import guests
 from kerneldojo.contestant.wire import Channel, ChannelClosed, WireError
 
 FLAVOURS = ("interpret", "compile", "cuda")
+MANY = 8
+"""Spawns after which huge pages pay: they are half a second's work, and spare a fork some ten milliseconds."""
 
 
 @dataclass
@@ -59,6 +61,7 @@ class Slot:
 def main(flavour: str, control_fd: int) -> None:
     """Warm up, then serve until the judge is gone."""
     control = Channel(socket.socket(fileno=control_fd))
+    gc.disable()  # Searching what is being imported for garbage would be a fifth of the time until we are warm.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # While this process is small. What uses a GPU is forked as ever: where cores are reserved, processes are found by
     # descent.
@@ -107,10 +110,9 @@ def settle_memory() -> None:
     the number may be one of the child's own pipes. So garbage is collected here, before each fork, and never there
     until the child is itself. Frozen objects also keep their memory shared, for nobody's collector touches them.
     """
+    gc.disable()
     gc.collect()
     gc.freeze()
-    gc.disable()
-    collapse_memory()
 
 
 def warm_up(flavour: str) -> None:
@@ -185,6 +187,7 @@ class Server:
         self._features = features
         self._porter = porter
         self._slots: list[Slot] = []
+        self._num_spawned = 0
         self._learning: set[int] = set()
         # One for good: with a hundred sessions at rest, naming them all anew at every turn took longer than the turn.
         self._poller = select.poll()
@@ -253,6 +256,9 @@ class Server:
             environment=environment,
         )
         gc.collect()
+        self._num_spawned += 1
+        if self._num_spawned == MANY:
+            collapse_memory()
         try:
             main = partial(_work if is_workshop else _contest, self._flavour, request, given[:])
             contained = sandbox.begin(main, policy, self._features, self._porter)

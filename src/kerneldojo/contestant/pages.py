@@ -18,7 +18,8 @@ _MADV_COLLAPSE = 25
 def collapse_memory() -> int:
     """Collapse this process's private memory, as far as the kernel does; returns the number of huge pages made.
 
-    Call it when the process is as it will be forked: with its imports done and its garbage collected.
+    Call it when the process is as it will be forked: with its imports done and its garbage collected. It takes up to
+    half a second.
     """
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
