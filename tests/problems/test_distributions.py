@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kerneldojo.problems import distributions
 from kerneldojo.problems.distributions import FILLING, NAMES, OFFSET, changes, transform
-from kerneldojo.problems.pieces import PIECE
+from kerneldojo.problems.pieces import pieces
+
+PIECE = 1 << 16
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -120,7 +125,8 @@ def test_scaled_leaves_the_range_of_half_precision_exactly() -> None:
     assert changed[1] is index
 
 
-def test_what_is_longer_than_a_piece_is_changed_in_pieces_as_if_it_were_whole() -> None:
+def test_what_is_longer_than_a_piece_is_changed_in_pieces_as_if_it_were_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributions, "pieces", partial(pieces, size=PIECE))
     x = 0.1 + torch.rand(3, PIECE // 2, generator=torch.Generator().manual_seed(1))
     signed = transform(x, "signed", 1)
     assert torch.allclose(signed, (x - x.mean()) * 2, atol=1e-5)

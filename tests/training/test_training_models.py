@@ -55,6 +55,18 @@ def test_an_adapter_is_trained_on(adapted: Path, imitator: Path, ranks: Ranks, t
         assert json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"] == str(imitator)
 
 
+def test_new_adapters_begin_from_the_runs_seed(imitator: Path, ranks: Ranks) -> None:
+    def begun(seed: int) -> list[torch.Tensor]:
+        torch.rand(1)  # What else has been drawn does not matter.
+        told = ModelConfig.model_validate({"path": str(imitator), "lora": {"rank": 4}})
+        learner = open_learner(told, OptimizerConfig(), ranks, seed=seed)
+        return [one for name, one in learner.model.named_parameters() if "lora_A" in name]
+
+    first, again, other = begun(1), begun(1), begun(2)
+    assert all(map(torch.equal, first, again))
+    assert not any(map(torch.equal, first, other))
+
+
 @pytest.mark.parametrize(
     ("lora", "words"),
     [

@@ -217,7 +217,8 @@ class InterpretPlatform(HostPlatform):
         try:
             with meter:
                 yield record
-            meter.returned([*tree.tensors(record.outputs), *instance.buffers()])
+            told = tree.tensors(record.outputs)[: tree.MAX_LEAVES]  # With more than these it is refused anyway.
+            meter.returned([*told, *instance.buffers()])
         finally:
             # Also of a call that failed: what it tried to launch may be what does not compile.
             # Thousands of them, in a call that loops over time steps: what is not said is what is not so.

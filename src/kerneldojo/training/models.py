@@ -223,8 +223,8 @@ def add_rows(model: PreTrainedModel, ids: Sequence[int]) -> None:
             weight[ids[0] : ids[-1] + 1] = weight[: ids[0]].mean(dim=0)
 
 
-def with_lora(model: PreTrainedModel, config: LoRAConfig) -> Any:
-    """`model` with adapters inside (peft's wrapper); only these ask for gradients.
+def with_lora(model: PreTrainedModel, config: LoRAConfig, seed: int = 0) -> Any:
+    """`model` with adapters inside (peft's wrapper), the same for the same seed; only these ask for gradients.
 
     Raises:
         ConfigError: it has no such layers.
@@ -240,7 +240,9 @@ def with_lora(model: PreTrainedModel, config: LoRAConfig) -> Any:
         target_modules=targets,
     )
     try:
-        return get_peft_model(model, settings)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return get_peft_model(model, settings)
     except ValueError as error:
         raise ConfigError(f"model.lora.targets: {' '.join(str(error).split())[:200]}") from error
 
@@ -262,7 +264,7 @@ def open_model(
         with loading("model", start, key):
             model, adapter = _load(config, tokenizer, seed, start)
     if adapter is None and config.lora is not None:
-        adapter = with_lora(model, config.lora)
+        adapter = with_lora(model, config.lora, seed)
     return (model if adapter is None else cast("PreTrainedModel", adapter.get_base_model())), adapter
 
 
