@@ -21,6 +21,13 @@ def test_an_evaluation_is_read_back_as_it_was_written() -> None:
     assert Evaluation.model_validate(evaluation.model_dump(mode="json")) == evaluation
 
 
+def test_what_lies_within_stages_is_no_stage() -> None:
+    times = {"rounds": 0.5, "timing": 0.2, "held": 0.3, "stopping": 0.1, "alone": 0.2, "total": 0.8}
+    found = Evaluation(status=Status.PASSED, correct=True, stage_seconds=times)
+    assert found.stages == {"rounds": 0.5, "timing": 0.2}
+    assert found.stage_seconds == times
+
+
 def test_an_episode_is_read_back_as_it_was_written() -> None:
     verdict = Evaluation(status=Status.EXPLOIT, exploits=(Exploit(name="decoy", evidence="it never ran"),))
     answer = Answer(text="code", prompt_ids=(1, 2), answer_ids=(3,), log_probs=(-0.5,))

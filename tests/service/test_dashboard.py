@@ -42,7 +42,7 @@ PASSED = Evaluation(
     ),
     roofline=Roofline(limit_ms=0.1, fraction=0.5),
     protocol=ProtocolRecord(version="7", num_rounds=5, baseline="compile"),
-    stage_seconds={"build": 0.8, "timing": 0.4},
+    stage_seconds={"build": 0.8, "timing": 0.4, "held": 6.1, "stopping": 0.1, "alone": 0.3, "total": 1.3},
 )
 EXPLOIT = Evaluation(
     status=Status.EXPLOIT,
@@ -154,6 +154,7 @@ def test_one_evaluation_has_an_address_and_shows_everything(tmp_path: Path, brow
             "build", "800 ms",
         ):  # fmt: skip
             assert words in text
+        assert "held" not in text and "6.10 s" not in text, "it lies within stages, and is none"
         assert tab.run("document.querySelectorAll('#candidate .source > div').length") == 5
         assert tab.run("document.querySelector('#candidate .t-k').textContent") == "import"
         assert tab.run("document.querySelector('#reference .n').textContent") == "1"
