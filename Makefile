@@ -23,7 +23,7 @@ demo: $(STAMP) ## Judge sample kernels, play a benchmark, then train a small pol
 	$(BIN)/dojo learn --fresh --out runs-out/learn
 
 test: $(STAMP) ## Run all tests that this machine can run (ARGS="-k panel" for some)
-	@at_once=4 # on two cores: a test waits for other processes over a third of its time
+	@at_once=3 # on two cores: a test waits for other processes a third of its time, and four take longer
 	if nvidia-smi -L >/dev/null 2>&1; then at_once=0; fi # what is timed on a GPU has to have it alone
 	$(BIN)/python -m pytest --numprocesses $$at_once --dist loadfile --no-loadscope-reorder $(ARGS)
 
