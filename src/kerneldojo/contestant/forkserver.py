@@ -61,7 +61,7 @@ class Slot:
 def main(flavour: str, control_fd: int) -> None:
     """Warm up, then serve until the judge is gone."""
     control = Channel(socket.socket(fileno=control_fd))
-    gc.disable()  # Searching what is being imported for garbage would be a fifth of the time until we are warm.
+    gc.disable()  # For good; searching what is being imported would be a fifth of the time until we are warm.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # While this process is small. What uses a GPU is forked as ever: where cores are reserved, processes are found by
     # descent.
@@ -110,7 +110,6 @@ def settle_memory() -> None:
     the number may be one of the child's own pipes. So garbage is collected here, before each fork, and never there
     until the child is itself. Frozen objects also keep their memory shared, for nobody's collector touches them.
     """
-    gc.disable()
     gc.collect()
     gc.freeze()
 

@@ -21,10 +21,10 @@ from kerneldojo.devices.cuda.arena import enter_context
 from kerneldojo.devices.cuda.memory import SharedRegion
 
 @triton.jit
-def write(pointer, seconds, BLOCK: tl.constexpr):
+def write(pointer, num_rounds, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     number = 1
-    for _ in range(seconds):
+    for _ in range(num_rounds):
         for _ in range(1 << 20):
             tl.store(pointer + at, number, cache_modifier=".wt")
             number += 1

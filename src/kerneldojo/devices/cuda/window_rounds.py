@@ -76,7 +76,7 @@ class Rounds:
         self.num_calls = 0
         self.is_warmed = False
         """Whether each window has a call before it that nobody times."""
-        self._effort, self._is_brisk = effort, effort.is_brisk
+        self._effort = effort
         self._seldom = set[str]()
         """Sides that are known well enough."""
         self._releasing: list[Side] = []
@@ -102,14 +102,14 @@ class Rounds:
             for side in self._sides
             if self._series[side.name].failed == pages.OK and (not counted or self._plays(side))
         ]
-        if with_events and self._is_brisk:  # The other sides' own times are of no use to anybody.
+        if with_events and self._effort.is_brisk:  # The other sides' own times are of no use to anybody.
             playing = [side for side in playing if side.is_decisive or side.is_trusted]
         self._inputs.refresh(length)
         self.rest()
         order = self._order(playing)
         # Outputs of all sides are sampled at the same places, where they lie alike.
         plans: dict[tuple[Layout, ...], Plan] = {}
-        if self._is_brisk:
+        if self._effort.is_brisk:
             for side in order[:1]:
                 self._stopwatch.wake(side)
             plans = {layouts: draw_plan(length, layouts) for layouts in {side.layouts: None for side in order}}
@@ -126,8 +126,8 @@ class Rounds:
                     stamp=stamp,
                     with_events=with_events,
                     is_warmed=self.is_warmed,
-                    is_woken=self._is_brisk,
-                    following=following if self._is_brisk else None,
+                    is_woken=self._effort.is_brisk,
+                    following=following if self._effort.is_brisk else None,
                 )
                 stamp = None
             except pages.Late as late:
@@ -141,7 +141,7 @@ class Rounds:
             if self._series[side.name].failed == pages.OK:
                 self._stopwatch.order_release(side)
                 self._releasing.append(side)
-                if not self._is_brisk:
+                if not self._effort.is_brisk:
                     self.rest()
         if counted:
             self.count += 1
