@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -8,8 +9,9 @@ from hypothesis import strategies as st
 from plays import episode, run, turn, verdict
 
 from kerneldojo.episodes import PlayConfig
-from kerneldojo.report import Metrics, MetricsConfig, NotComparable, compare, measure
+from kerneldojo.report import Metrics, MetricsConfig, NotComparable, compare, measure, sampling_of
 from kerneldojo.report.bootstrap import Bootstrap
+from kerneldojo.rollout import Manifest, RunFolder
 from kerneldojo.schema import Episode
 
 QUICK = MetricsConfig(num_draws=200)
@@ -240,6 +242,19 @@ def test_runs_of_different_devices_are_compared_only_when_asked_for_and_differen
     assert compare(played("cuda:0 (NVIDIA H200)"), [episode("a", 0, [], turns=(unread,))], config=QUICK).unlike == ()
     more = compare(one, [*one, one[0].model_copy(update={"sample": 1})], config=QUICK).unlike
     assert [item.words for item in more] == ["samples (1 against 2)"]
+
+
+def test_how_answers_were_drawn_is_told_where_it_differs(tmp_path: Path) -> None:
+    folders = tmp_path / "cold", tmp_path / "warm"
+    for folder, temperature in zip(folders, (0.0, 1.0), strict=True):
+        asked = {"sampling": {"temperature": temperature, "top_p": 1.0}}
+        with RunFolder(folder).open(Manifest(settings=asked, seed=0, policy="teacher", problems={})):
+            pass
+    drawn = sampling_of(folders[0]), sampling_of(folders[1])
+    run = [episode("a", 0, [1.0])]
+    (told,) = compare(run, run, config=QUICK, sampling=drawn).unlike
+    assert told.words == "temperature (0.0 against 1.0)" and not told.is_of_verdicts
+    assert compare(run, run, config=QUICK, sampling=(drawn[0], {})).unlike == ()
 
 
 def test_a_problem_whose_source_changed_is_left_out() -> None:

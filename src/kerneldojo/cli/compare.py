@@ -29,13 +29,20 @@ def compare_command(
     Runs that were judged on different devices, under different protocols or against different baselines are refused,
     unless --anyway is given; in what the runs differ is told.
     """
-    from kerneldojo.report import MetricsConfig, NotComparable, compare, read_run, write_comparison
+    from kerneldojo.report import MetricsConfig, NotComparable, compare, read_run, sampling_of, write_comparison
     from kerneldojo.rollout import RunError
 
     config = MetricsConfig(strictly=not at_least, seed=seed)
     with own_standard_output() as output:
         with mendable(NotComparable, RunError, OSError):
-            found = compare(read_run(a), read_run(b), names=(str(a), str(b)), config=config, anyway=anyway)
+            found = compare(
+                read_run(a),
+                read_run(b),
+                names=(str(a), str(b)),
+                config=config,
+                anyway=anyway,
+                sampling=(sampling_of(a), sampling_of(b)),
+            )
         if out is not None:
             try:
                 write_comparison(out, found)

@@ -12,7 +12,7 @@ from kerneldojo.report.figures import Figure
 from kerneldojo.report.metrics import Metrics, MetricsConfig, measure
 from kerneldojo.report.outcomes import problem_key
 from kerneldojo.report.page import write_comparison, write_report
-from kerneldojo.report.run import read_run, write_all
+from kerneldojo.report.run import read_run, sampling_of, write_all
 from kerneldojo.report.searches import SearchFigures
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "measure",
     "problem_key",
     "read_run",
+    "sampling_of",
     "write_all",
     "write_comparison",
     "write_report",

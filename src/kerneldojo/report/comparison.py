@@ -9,7 +9,7 @@ a problem whose source differs, verdicts of another device, protocol or baseline
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -87,6 +87,7 @@ def compare(
     names: tuple[str, str] = ("A", "B"),
     config: MetricsConfig | None = None,
     anyway: bool = False,
+    sampling: tuple[Mapping[str, object], Mapping[str, object]] = ({}, {}),
 ) -> Comparison:
     """Pair two runs by problem.
 
@@ -96,13 +97,14 @@ def compare(
         names: what to call them.
         config: how figures are taken.
         anyway: compare also where verdicts are of different devices, protocols or baselines.
+        sampling: how answers were drawn in each, as their folders tell it (`run.sampling_of`).
 
     Raises:
         NotComparable: they share no problem, or their verdicts are not of one kind.
     """
     config = config or MetricsConfig()
     runs = list(a), list(b)
-    different = unlike(*runs)
+    different = unlike(*runs, sampling)
     if not anyway:
         _check_kinds(different)
     hashes = [{problem_key(episode.problem): episode.problem.hash for episode in run} for run in runs]

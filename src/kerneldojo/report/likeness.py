@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kerneldojo.episodes import PlayConfig
@@ -32,8 +32,13 @@ class Unlike(Frozen):
         return f"{self.setting} ({self.a} against {self.b})"
 
 
-def unlike(a: Sequence[Episode], b: Sequence[Episode]) -> list[Unlike]:
-    """The settings in which two runs differ, those of verdicts first; what only one of them knows is not told."""
+def unlike(
+    a: Sequence[Episode], b: Sequence[Episode], asked: tuple[Mapping[str, object], Mapping[str, object]] = ({}, {})
+) -> list[Unlike]:
+    """The settings in which two runs differ, those of verdicts first; what only one of them knows is not told.
+
+    `asked` is what was asked of the two policies beside the prompts, by name: temperature and the like.
+    """
     rules = [_rules(run) for run in (a, b)]
     found: list[Unlike | None] = []
     for name, get in OF_VERDICTS.items():
@@ -42,6 +47,9 @@ def unlike(a: Sequence[Episode], b: Sequence[Episode]) -> list[Unlike]:
     for name in dict.fromkeys([*rules[0], *rules[1]]):
         if name not in OF_VERDICTS:
             found.append(_difference(name, [rule.get(name, set()) for rule in rules], is_of_verdicts=False))
+    for name in asked[0]:
+        told = [{_words(one[name])} if name in one else set[str]() for one in asked]
+        found.append(_difference(name, told, is_of_verdicts=False))
     samples = [{str(attempts_of(run).num_samples)} for run in (a, b)]
     found.append(_difference("samples", samples, is_of_verdicts=False))
     return [one for one in found if one is not None]

@@ -9,7 +9,7 @@ Verdicts against torch.compile and searches of the same problems are taken into 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kerneldojo.files import write_whole
@@ -33,6 +33,16 @@ def read_run(run: Path) -> list[Episode]:
     if folder.manifest() is None:
         raise RunError(f"{run} is no run folder: it has no manifest.json")
     return list(folder.episodes())
+
+
+def sampling_of(run: Path) -> Mapping[str, object]:
+    """How answers were drawn: temperature and the like; nothing where its folder does not tell.
+
+    Raises:
+        RunError: the folder is damaged.
+    """
+    manifest = RunFolder(run).manifest()
+    return {} if manifest is None else manifest.settings.get("sampling", {})
 
 
 def write_all(run: Path, episodes: Sequence[Episode], config: MetricsConfig) -> Metrics:
