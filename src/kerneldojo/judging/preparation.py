@@ -16,6 +16,7 @@ from kerneldojo.devices.cuda.trials import Trials
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.inspection import Inspection
+from kerneldojo.judging.outputs import check_kinds
 from kerneldojo.judging.rounds import Match, secret_seed
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.sides import compile_baseline, nodes
@@ -95,6 +96,7 @@ def prepare(match: Match, drawn: list[Any], region: SharedRegion, findings: Find
     outputs = [Layout.of(tensor) for tensor in expected]
     del expected  # There may be no room for both.
     answer = contestant.call("timed", contestant.hosted.give(drawn[0]), secret_seed())
+    check_kinds(answer, outputs)  # Samples of both sides are read and compared by where their elements lie.
     return Prepared(
         values=tree.with_tensors(drawn[0], iter([tensor.to("meta") for tensor in bases[0]])),
         inputs=inputs,

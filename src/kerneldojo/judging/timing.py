@@ -24,7 +24,7 @@ from kerneldojo.devices.cuda.trials import Trials
 from kerneldojo.devices.cuda.window import Side
 from kerneldojo.devices.cuda.window_rounds import Effort
 from kerneldojo.judging.contestant import Answer
-from kerneldojo.judging.ends import HostedEnd, Late
+from kerneldojo.judging.ends import HostedEnd, Late, Tampered
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.inspection import Inspection, Witness
 from kerneldojo.judging.outputs import check_outputs
@@ -63,12 +63,9 @@ def run(
             is_trusted=name == "reference",
             every=2 if name == "twin" else 1,
         )
-    post_reference(match.reference, prepared.sets["reference"], findings)
-    for name in prepared.hosted:
-        if name != "reference":
-            post(prepared.hosted[name], prepared.sets[name])
     inspection = Inspection(sides, prepared.inputs, bench.stopwatch)
     try:
+        _post(bench, prepared, match, findings, sides)
         result = _run(bench, sides, prepared.inputs, findings.protocol, inspection, between)
     except SideEnded as ended:
         _hear_others(prepared, ended.side)
@@ -124,6 +121,21 @@ def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> 
     _hold_against_limit(bench, findings)
 
 
+def _post(bench: Any, prepared: Prepared, match: Match, findings: Findings, sides: dict[str, Side]) -> None:
+    """Start each side's series; raises `SideEnded`, after which none goes on."""
+    names = sorted(prepared.hosted, key=lambda name: name != "reference")
+    for number, name in enumerate(names):
+        try:
+            if name == "reference":
+                post_reference(match.reference, prepared.sets[name], findings)
+            else:
+                post(prepared.hosted[name], prepared.sets[name])
+        except HostedEnd as end:  # It may have ended, or said what nobody asked, since it was heard last.
+            for begun in names[:number]:
+                bench.stopwatch.end(sides[begun])
+            raise SideEnded(name, end) from None
+
+
 def _run(
     bench: Any,
     sides: dict[str, Side],
@@ -150,7 +162,7 @@ def _run(
 def _hear_others(prepared: Prepared, ended: str) -> None:
     """Their series were ended with it: hear so, that they can be asked other things."""
     for name, hosted in prepared.hosted.items():
-        if name != ended:
+        if name != ended and not hosted.session.is_idle():
             with contextlib.suppress(HostedEnd):
                 hosted.session.collect(10.0)
 
@@ -173,6 +185,8 @@ def _collect(match: Match, twin: Hosted | None, result: Trials) -> None:
         if failed == pages.NOT_PLAIN:
             raise exploit("lazy_tensor", "in timed calls an output was no plain tensor on the device") from None
         raise of_candidate(end, "timed calls") from None
+    if failed != pages.OK:  # Our loop in it would have told that in its answer, too.
+        raise of_candidate(Tampered("its calls failed and it says they did not"), "timed calls")
 
 
 def _early_us(result: Trials) -> float:
