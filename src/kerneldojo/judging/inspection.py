@@ -48,8 +48,14 @@ class Witness:
 class Inspection:
     """Looks at every round of windows while the outputs are still there."""
 
-    def __init__(self, sides: dict[str, Side], inputs: InputSets, stopwatch: Any) -> None:
+    def __init__(
+        self, sides: dict[str, Side], inputs: InputSets, stopwatch: Any, *, may_change_inputs: bool = False
+    ) -> None:
+        """`may_change_inputs`: whether the reference does so itself."""
         self._sides, self._inputs, self._stopwatch = sides, inputs, stopwatch
+        self._may_change_inputs = may_change_inputs
+        self._changed: list[torch.Tensor] = []
+        """Of one call a round, whether its inputs were others when all sides had been timed."""
         self._chance = random.SystemRandom()
         self._samples: list[tuple[Sample, Sample]] = []
         """The candidate's, and the reference's at the same places."""
@@ -71,6 +77,8 @@ class Inspection:
         else:
             call = self._chance.randrange(length)
             self._keep(mine, theirs, mine.sample, call)
+            if not self._may_change_inputs:
+                self._changed.append(self._inputs.differs(call))
             if self._has_room() and self._chance.random() < 0.3:
                 self._remember(mine, mine.sample, call)
 
@@ -78,8 +86,10 @@ class Inspection:
         """Hold what was sampled against what the reference returned in the same rounds.
 
         Raises:
-            Ruling: they differ.
+            Ruling: they differ, or agree on other inputs than the judge has written.
         """
+        if self._changed and bool(torch.stack(self._changed).any()):
+            raise exploit("wrong_when_timed", "in timed calls it wrote to its inputs, which the reference met then")
         for number in range(len(self._sides["contestant"].layouts)):
             pairs = [(values, right) for other, values, right in self._pairs if other == number]
             pairs += [(mine.read(number), theirs.read(number)) for mine, theirs in self._samples]
@@ -108,7 +118,7 @@ class Inspection:
         time.sleep(0.002)  # Whoever writes after the clock has stopped is found out by what changed meanwhile.
         side = self._sides["contestant"]
         witness = Witness(
-            inputs=[tensor.clone() for tensor in self._inputs.tensors(call)],
+            inputs=self._inputs.written(call),  # Not what lies there now: whoever was timed can write there.
             outputs=[self._stopwatch.output(side, mine, call, number) for number in range(len(side.layouts))],
         )
         for number in range(len(side.layouts)):

@@ -63,7 +63,9 @@ def run(
             is_trusted=name == "reference",
             every=2 if name == "twin" else 1,
         )
-    inspection = Inspection(sides, prepared.inputs, bench.stopwatch)
+    inspection = Inspection(
+        sides, prepared.inputs, bench.stopwatch, may_change_inputs=prepared.reference_changes_inputs
+    )
     try:
         _post(bench, prepared, match, findings, sides)
         result = _run(bench, sides, prepared.inputs, findings.protocol, inspection, between)
