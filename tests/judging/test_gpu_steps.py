@@ -427,6 +427,29 @@ def test_what_is_wrong_or_brings_no_kernel_needs_no_twin(
     assert list(asked.values())[4] == []
 
 
+BREAKS_WITHOUT_ITS_KERNEL = KERNEL + CALL.replace(
+    "        return y",
+    """        if not torch.isfinite(y).all():
+            BROKEN.append("an index that nobody wrote")
+            raise RuntimeError("CUDA error: device-side assert triggered")
+        return y
+    def __init__(self):
+        super().__init__()
+        if BROKEN:  # As a context that a kernel has broken: whatever touches it raises.
+            raise RuntimeError("CUDA error: device-side assert triggered")
+BROKEN = []
+""",
+)
+
+
+def test_who_breaks_for_good_without_its_kernels_depends_on_them(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path
+) -> None:
+    passed(judge(bench, BREAKS_WITHOUT_ITS_KERNEL, tmp_path))
+    *_, twin = asked
+    assert asked[twin][-3:] == ["construct", "call", "construct"], "for the last question it could not even be made"
+
+
 def test_who_ended_a_process_that_opens_its_device(bench: HostBench, windows: Windows, tmp_path: Path) -> None:
     assert refused(judge(bench, DIES_AS_IT_OPENS, tmp_path)).status is Status.RUNTIME_ERROR
     bench.can_open = lambda *_: False  # type: ignore[method-assign]

@@ -299,4 +299,5 @@ class _Verdict:
             if not has_own or (findings.kernels and not any(kernel.own for kernel in findings.kernels)):
                 raise no_own_kernel("the calls that were looked at")
             if is_well and twin.contestant.hosted.session.ended is None:
-                check_cause(Match(match.reference, twin.contestant, match.conduct), findings.protocol.cause_timeout)
+                silent = Match(match.reference, twin.contestant, match.conduct)
+                check_cause(silent, findings.protocol.cause_timeout, is_silent=True)
