@@ -134,6 +134,10 @@ class Bench(ABC):
     def tidy(self, most_bytes: int | None = None) -> None:  # noqa: B027 - nothing to do without a GPU
         """Give back device memory that the judge itself keeps for later, if it is more than `most_bytes`."""
 
+    def free_bytes(self) -> int:
+        """Device memory that nobody has."""
+        return 0
+
     def device_nodes(self) -> list[str] | None:
         """The nodes that hosted processes may use; None for a device that is not a GPU."""
         return None
