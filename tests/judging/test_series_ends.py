@@ -6,14 +6,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.series import Series
 from kerneldojo.judging import timing
-from kerneldojo.judging.ends import Died, Failed, HostedEnd, Tampered
+from kerneldojo.judging.ends import Died, Failed, HostedEnd, Infrastructure, Tampered
 from kerneldojo.judging.preparation import Prepared
 from kerneldojo.judging.protocol import protocol
+from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.ruling import Ruling
+from kerneldojo.judging.sides import SideEnded
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Problem, Status
 from kerneldojo.schema.pace import Pace
@@ -51,26 +54,47 @@ class Played:
 
     def __init__(self, **failed: int) -> None:
         self.failed = failed
+        self.ended: SideEnded | None = None
         self.num_runs = 0
         self.told: list[str] = []
 
     def end(self, side: Any) -> None:
         self.told.append(side.name)
 
-    def run(self, _: Any, racing: list[Any], *__: Any, **___: Any) -> Any:
+    def run(self, _: Any, racing: list[Any], *__: Any, inspect: Any, **___: Any) -> Any:
         self.num_runs += 1
         self.told += [side.name for side in racing]
+        failed = {name: SimpleNamespace(state=state) for name, state in self.failed.items()}
+        inspect(2, failed)
+        if self.ended is not None:
+            raise self.ended
         return SimpleNamespace(series={side.name: Series(failed=self.failed.get(side.name, 0)) for side in racing})
 
 
-def run(monkeypatch: pytest.MonkeyPatch, played: Played, **parties: Party) -> Prepared:
+class Inputs:
+    """Inputs of timed calls in which somebody else has written, or nobody."""
+
+    num_fresh = 2
+
+    def __init__(self, *, are_others: bool = False) -> None:
+        self._are_others = are_others
+
+    def differs(self, index: int) -> torch.Tensor:
+        return torch.tensor(self._are_others and index == 1)
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, played: Played, inputs: Any = None, num_uses: int = 1, **parties: Party
+) -> Prepared:
     monkeypatch.setattr(timing.trials, "run", played.run)
     bench: Any = SimpleNamespace(stopwatch=played, clock=None, reference_times=None, pace=Pace())
-    match: Any = SimpleNamespace(reference=SimpleNamespace(hosted=parties["reference"]))
+    reference = Reference.__new__(Reference)
+    reference.hosted, reference.num_uses, reference.is_doubtful = parties["reference"], num_uses, False  # type: ignore[assignment]
+    match: Any = SimpleNamespace(reference=reference)
     match.contestant = SimpleNamespace(hosted=parties["contestant"])
     findings = Findings(Problem(name="p", source="pass"), Candidate(source="pass"), protocol("quick"), "cuda:0")
     hosted: Any = dict(parties)
-    prepared = Prepared(None, None, [], [], hosted, {name: [] for name in parties})  # type: ignore[arg-type]
+    prepared = Prepared(None, inputs or Inputs(), [], [], hosted, {name: [] for name in parties})  # type: ignore[arg-type]
     timing.run(bench, prepared, match, findings)
     return prepared
 
@@ -104,7 +128,7 @@ def test_a_twin_that_ends_before_its_series_is_left_out_of_it(monkeypatch: pytes
     twin = Party(refuses=Died({}))
     prepared = run(monkeypatch, played, contestant=Party(), reference=Party(), twin=twin)
     assert set(prepared.hosted) == {"contestant", "reference"}
-    assert played.told == ["reference", "contestant"] * 1 + ["contestant", "reference"]
+    assert played.told == ["reference", "contestant", "contestant", "reference"], "ended, and then played without it"
     assert played.num_runs == 1
 
 
@@ -117,3 +141,35 @@ def test_who_says_that_a_window_failed_must_say_so_twice(monkeypatch: pytest.Mon
     with pytest.raises(Ruling) as caught:
         run(monkeypatch, Played(contestant=pages.FAILED), contestant=Party(fails=failed), reference=Party())
     assert caught.value.status is Status.RUNTIME_ERROR
+
+
+def ended_in_its_series(monkeypatch: pytest.MonkeyPatch, *, raises: bool, are_others: bool, num_uses: int = 1) -> Any:
+    """What comes of a reference that raises, or dies, in timed calls."""
+    played = Played(reference=pages.FAILED if raises else pages.OK)
+    fails = Failed("runtime_error", "IndexError") if raises else None
+    played.ended = None if raises else SideEnded("reference", Died({}))
+    with pytest.raises((Ruling, Infrastructure)) as caught:
+        run(
+            monkeypatch,
+            played,
+            Inputs(are_others=are_others),
+            num_uses,
+            contestant=Party(),
+            reference=Party(fails=fails),
+        )
+    return caught.value
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_who_breaks_the_reference_by_what_it_writes_answers_for_it(
+    monkeypatch: pytest.MonkeyPatch, raises: bool
+) -> None:
+    """Indices lie where a candidate can write. A problem that cannot be judged would be none for everybody."""
+    assert ended_in_its_series(monkeypatch, raises=raises, are_others=False).status is Status.INVALID_PROBLEM
+    ruling = ended_in_its_series(monkeypatch, raises=raises, are_others=True)
+    assert [exploit.name for exploit in ruling.exploits] == ["wrong_when_timed"]
+
+
+def test_a_used_runner_that_dies_while_it_is_timed_is_not_the_problems_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = ended_in_its_series(monkeypatch, raises=False, are_others=False, num_uses=2)
+    assert isinstance(fault, Infrastructure)

@@ -21,6 +21,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
+from kerneldojo.devices.cuda.driver import CudaError
 from kerneldojo.devices.cuda.launchers import checked
 from kerneldojo.devices.cuda.memory import is_out_of_memory
 from kerneldojo.judging import preparation, profile, timing
@@ -115,7 +116,8 @@ def _may_lack_memory(fault: Exception) -> bool:
     """Whether a fault that is not the candidate's may come from a device without any memory left."""
     if isinstance(fault, Ruling):
         return fault.status is Status.INVALID_PROBLEM and fault.lacks == "memory"
-    return isinstance(fault, Infrastructure) or is_out_of_memory(fault)
+    is_drivers = isinstance(fault, CudaError) and fault.name == "CUDA_ERROR_OUT_OF_MEMORY"
+    return isinstance(fault, Infrastructure) or is_out_of_memory(fault) or is_drivers
 
 
 @dataclass

@@ -166,10 +166,11 @@ class Bench(ABC):
             assert isinstance(reference.hosted.session, GatedSession)
             reference.hosted.session.attend(guest)
             reference.renew(patience(protocol.timeout))
-            self.clear(reference.hosted.arena)
         guest.budgets.append(reference.hosted)
         is_spent = True
         try:
+            if reference.num_uses > 1:
+                self.clear(reference.hosted.arena)
             yield reference
             is_spent = False
         except Ruling:
@@ -236,13 +237,13 @@ class Bench(ABC):
     ) -> Session:
         self.enter()
         room = room or self.room(guest)
+        wanted = request(protocol, self.device, self.device_nodes())
         try:
             arena = self.new_arena(inputs, room, silent=silent)
         except CudaError:
             self.runners.evict()  # What idle runners held, or our own allocator, may be what was missing.
             self.tidy(most_bytes=0)
             arena = self.new_arena(inputs, room, silent=silent)
-        wanted = request(protocol, self.device, self.device_nodes())
         return GatedSession(self.server, arena, wanted, guest, line)
 
     def measure_alone(

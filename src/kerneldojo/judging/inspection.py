@@ -55,7 +55,8 @@ class Inspection:
         self._sides, self._inputs, self._stopwatch = sides, inputs, stopwatch
         self._may_change_inputs = may_change_inputs
         self._changed: list[torch.Tensor] = []
-        """Of one call a round, whether its inputs were others when all sides had been timed."""
+        """Of one call a round, whether its inputs were others when all sides had been timed; of all where that may be
+        why the reference failed."""
         self._chance = random.SystemRandom()
         self._samples: list[tuple[Sample, Sample]] = []
         """The candidate's, and the reference's at the same places."""
@@ -68,6 +69,8 @@ class Inspection:
     def __call__(self, length: int, timed: dict[str, Timed]) -> None:
         """Keep what was sampled, and now and then remember a secretly chosen call whole."""
         mine, theirs = timed.get("contestant"), timed.get("reference")
+        if theirs is not None and theirs.state != pages.OK:
+            self.look_at_inputs()
         if self.wrong is not None or mine is None or theirs is None or mine.state != pages.OK:
             return
         if not mine.in_bounds or mine.sample is None:
@@ -88,13 +91,22 @@ class Inspection:
         Raises:
             Ruling: they differ, or agree on other inputs than the judge has written.
         """
-        if self._changed and bool(torch.stack(self._changed).any()):
-            raise exploit("wrong_when_timed", "in timed calls it wrote to its inputs, which the reference met then")
+        self.check_inputs()
         for number in range(len(self._sides["contestant"].layouts)):
             pairs = [(values, right) for other, values, right in self._pairs if other == number]
             pairs += [(mine.read(number), theirs.read(number)) for mine, theirs in self._samples]
             if pairs and not agree(*(torch.cat(column) for column in zip(*pairs, strict=True))):
                 raise exploit("wrong_when_timed", "its outputs were right in the rounds and wrong in timed calls")
+
+    def look_at_inputs(self) -> None:
+        """See whether those of the last round are what the judge wrote: what fails on them may fail for them."""
+        if not self._may_change_inputs:
+            self._changed += map(self._inputs.differs, range(self._inputs.num_fresh))
+
+    def check_inputs(self) -> None:
+        """Raises `Ruling` if any that were looked at were others."""
+        if self._changed and bool(torch.stack(self._changed).any()):
+            raise exploit("wrong_when_timed", "in timed calls it wrote to its inputs, which the reference met then")
 
     def _keep(self, mine: Timed, theirs: Timed, sample: Sample, call: int) -> None:
         if theirs.state != pages.OK or theirs.sample is None:

@@ -13,7 +13,6 @@ from kerneldojo.devices.cuda.window import Side
 from kerneldojo.judging.ends import Died, HostedEnd
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.reference import Reference
-from kerneldojo.judging.ruling import of_reference
 from kerneldojo.judging.verdict import Findings
 
 
@@ -65,7 +64,7 @@ def compile_baseline(reference: Reference, sets: list[tree.Node], findings: Find
         try:
             reference.hosted.ask("platform", what="baseline", instance="timed", sets=sets[:1], tf32=tf32)
         except HostedEnd as end:
-            raise of_reference(end, "torch.compile") from None
+            raise reference.fault(end, "torch.compile") from None
 
 
 def post(hosted: Hosted, sets: list[tree.Node]) -> None:

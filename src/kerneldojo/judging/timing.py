@@ -31,7 +31,7 @@ from kerneldojo.judging.outputs import check_outputs
 from kerneldojo.judging.preparation import Prepared
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.rounds import Match, secret_seed
-from kerneldojo.judging.ruling import Ruling, exploit, of_candidate, of_reference
+from kerneldojo.judging.ruling import Ruling, exploit, of_candidate
 from kerneldojo.judging.sides import SideEnded, post, post_reference, side
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Roofline, Status, Timing, content_hash
@@ -76,9 +76,11 @@ def run(
             run(bench, prepared, match, findings, between)
             return
         if ended.side == "reference":
-            raise of_reference(ended.end, "timed calls") from None
+            inspection.look_at_inputs()
+            inspection.check_inputs()
+            raise match.reference.fault(ended.end, "timed calls") from None
         raise of_candidate(ended.end, "timed calls") from None
-    _collect(match, prepared.hosted.get("twin"), result)
+    _collect(match, prepared.hosted.get("twin"), result, inspection)
     if inspection.wrong is not None:
         raise inspection.wrong
     prepared.result, prepared.inspection = result, inspection
@@ -169,12 +171,13 @@ def _hear_others(prepared: Prepared, ended: str) -> None:
                 hosted.session.collect(10.0)
 
 
-def _collect(match: Match, twin: Hosted | None, result: Trials) -> None:
+def _collect(match: Match, twin: Hosted | None, result: Trials, inspection: Inspection) -> None:
     """Hear how each side's series ended."""
     try:
         match.reference.hosted.session.collect(60.0)
     except HostedEnd as end:
-        raise of_reference(end, "timed calls") from None
+        inspection.check_inputs()
+        raise match.reference.fault(end, "timed calls") from None
     if twin is not None:
         try:
             twin.session.collect(30.0)

@@ -84,6 +84,8 @@ class InputSets:
         self._bases = [[_storage(tensor) for tensor in base] for base in bases]
         self._shufflable = list(shufflable)
         self._region = region
+        self.num_fresh = 0
+        """Sets that were written last, the first ones."""
         self._offsets: list[list[int]] = []
         position = 0
         for _ in range(count):
@@ -115,7 +117,7 @@ class InputSets:
 
     def refresh(self, length: int) -> None:
         """Write new content into the first `length` sets. Asynchronous."""
-        self._exchanged = None
+        self._exchanged, self.num_fresh = None, length
         for index in range(length):
             number = secrets.randbelow(len(self._bases))
             triples = zip(self._targets[index], self._bases[number], self._shufflable, strict=True)
