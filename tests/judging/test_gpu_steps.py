@@ -101,6 +101,8 @@ class Arena(HostArena):
 class HostBench(Bench):
     """A bench whose device is this machine."""
 
+    has_all_tools = False
+
     def __init__(
         self, server: ForkServer, capacity: int, num_kept: int, part_bytes: int = 1 << 28, pace: Pace | None = None
     ) -> None:
@@ -647,6 +649,19 @@ def test_a_judge_without_room_for_the_answers_takes_all_of_the_device_or_says_so
     assert ruling.status is Status.INVALID_PROBLEM
     assert "too large" in ruling.message
     bench.close()
+
+
+@pytest.mark.parametrize(
+    ("has_all_tools", "status"), [(True, Status.RUNTIME_ERROR), (False, Status.UNSUPPORTED_ON_DEVICE)]
+)
+def test_a_device_that_lacks_nothing_is_not_told_that_it_does(
+    bench: HostBench, windows: Windows, tmp_path: Path, has_all_tools: bool, status: Status
+) -> None:
+    """It is a claim of the candidate's process, and whoever makes it is not scored."""
+    bench.has_all_tools = has_all_tools  # type: ignore[misc]
+    claim = "class UnsupportedOnDevice(Exception):\n    __module__ = 'kerneldojo.mine'\n"
+    source = claim + HONEST.replace("y = torch.empty_like(x)", "raise UnsupportedOnDevice")
+    assert refused(judge(bench, source, tmp_path)).status is status
 
 
 @pytest.mark.parametrize("gib", [0, 40], ids=["somebody else", "the candidate"])

@@ -196,6 +196,8 @@ class _Verdict:
         try:
             yield sessions
         except (Ruling, Infrastructure, RuntimeError) as fault:
+            if isinstance(fault, Ruling) and fault.status is Status.UNSUPPORTED_ON_DEVICE and self.bench.has_all_tools:
+                raise Ruling(Status.RUNTIME_ERROR, fault.message) from None  # A claim, and nobody would score it.
             if _may_lack_memory(fault) and not self.guest.had_company:
                 self._check_hoard(sessions)
             raise

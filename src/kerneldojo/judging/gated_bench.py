@@ -134,6 +134,11 @@ class Bench(ABC):
     def tidy(self, most_bytes: int | None = None) -> None:  # noqa: B027 - nothing to do without a GPU
         """Give back device memory that the judge itself keeps for later, if it is more than `most_bytes`."""
 
+    @property
+    def has_all_tools(self) -> bool:
+        """Whether there is nothing that a candidate may use and this device or machine lacks."""
+        return False
+
     def free_bytes(self) -> int:
         """Device memory that nobody has."""
         return 0
