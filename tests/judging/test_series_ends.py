@@ -11,12 +11,12 @@ import torch
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.series import Series
 from kerneldojo.judging import timing
-from kerneldojo.judging.ends import Died, Failed, HostedEnd, Infrastructure, Tampered
+from kerneldojo.judging.ends import Died, Failed, HostedEnd, Infrastructure, Late, Tampered
 from kerneldojo.judging.preparation import Prepared
 from kerneldojo.judging.protocol import protocol
 from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.ruling import Ruling
-from kerneldojo.judging.sides import SideEnded
+from kerneldojo.judging.sides import SideEnded, side
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Problem, Status
 from kerneldojo.schema.pace import Pace
@@ -173,3 +173,18 @@ def test_who_breaks_the_reference_by_what_it_writes_answers_for_it(
 def test_a_used_runner_that_dies_while_it_is_timed_is_not_the_problems_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     fault = ended_in_its_series(monkeypatch, raises=False, are_others=False, num_uses=2)
     assert isinstance(fault, Infrastructure)
+
+
+@pytest.mark.parametrize(("name", "is_late"), [("contestant", True), ("twin", True), ("reference", False)])
+def test_who_sleeps_while_it_is_timed_does_so_on_its_own_time(name: str, is_late: bool) -> None:
+    """Each window may take half a minute, a series has a dozen of them, and everybody else is frozen meanwhile."""
+    hosted: Any = SimpleNamespace(arena=None, session=SimpleNamespace(has_ended=lambda: False), remaining=1.0)
+    one = side(name, hosted, [])
+    one.check()
+    hosted.remaining = -0.1
+    if not is_late:
+        one.check()
+        return
+    with pytest.raises(SideEnded) as caught:
+        one.check()
+    assert isinstance(caught.value.end, Late)

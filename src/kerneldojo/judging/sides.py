@@ -10,7 +10,7 @@ from kerneldojo.contestant import tree
 from kerneldojo.contestant.arena import Slot
 from kerneldojo.devices.cuda.inputs import InputSets, Layout
 from kerneldojo.devices.cuda.window import Side
-from kerneldojo.judging.ends import Died, HostedEnd
+from kerneldojo.judging.ends import Died, HostedEnd, Late
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.verdict import Findings
@@ -48,11 +48,17 @@ def nodes(hosted: Hosted, values: Any, inputs: InputSets) -> list[tree.Node]:
 
 
 def side(name: str, hosted: Hosted, layouts: list[Layout]) -> Side:
-    """A hosted process as the stopwatch sees it; `check` raises `SideEnded`."""
+    """A hosted process as the stopwatch sees it; `check` raises `SideEnded`.
+
+    Whatever the candidate does counts against its time, also while it is timed: all others stand still meanwhile. The
+    reference's waits for it, which are not its own.
+    """
 
     def check() -> None:
         if hosted.session.has_ended():
             raise SideEnded(name, Died(hosted.session.ended or {}))
+        if name != "reference" and hosted.remaining <= 0:
+            raise SideEnded(name, Late("timed calls"))
 
     return Side(name, hosted.arena, tuple(layouts), check)
 
