@@ -674,7 +674,7 @@ def test_whoever_has_taken_the_memory_that_others_lack_answers_for_it(
     gib: int,
     lacking: str,
 ) -> None:
-    """Faults of ours and of a problem's are not scored: with a kernel that is wrong it would pay to take all there is."""
+    """Faults of ours and of a problem's are not scored: with a wrong kernel it would pay to take all there is."""
     bench, auditor = HostBench(server, 2, 1, 1 << 20), Auditor(tmp_path)
 
     def free_bytes() -> int:

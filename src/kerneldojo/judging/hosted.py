@@ -145,7 +145,7 @@ class Hosted:
 
 @contextmanager
 def _described() -> Generator[None]:
-    """What is wrong with a description of results is its author's doing; what is wrong with the judge's device is not."""
+    """What is wrong with a description of results is its author's doing; what is wrong with our device is not."""
     try:
         yield
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:  # `BadTree` and `BadSlot` are ValueErrors.
