@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from kerneldojo.contestant.arena import HostArena
+from kerneldojo.devices import parse
 from kerneldojo.devices.cuda.memory import OutOfRegionError
 from kerneldojo.judging import processes
 from kerneldojo.judging.contestant import Contestant
@@ -20,6 +21,7 @@ from kerneldojo.judging.outputs import check_buffers
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.protocol import protocol
 from kerneldojo.judging.ruling import Ruling
+from kerneldojo.judging.target_build import Compilations, TargetBuild
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Evaluation, KernelTime, Problem, Status
 
@@ -125,3 +127,29 @@ def test_a_session_that_cannot_begin_gives_everything_back(
     assert arena.fd == -1
     assert os.listdir(tmp_path) == []  # noqa: PTH208
     assert all(ours.fileno() == theirs.fileno() == -1 for ours, theirs in made)
+
+
+@pytest.mark.parametrize("claim", [None, 1, "x", {"a": 1}, [1]])
+def test_what_a_compiling_contestant_says_is_a_list_or_nothing(claim: Any) -> None:
+    session = SimpleNamespace(collect=lambda _: {"compiled": claim}, post=lambda *_, **__: None)
+    assert compiling(session).collect() == []
+
+
+def test_a_compiling_contestant_that_is_gone_is_the_candidates_doing() -> None:
+    def post(*_: Any, **__: Any) -> None:
+        raise Tampered("it spoke without being asked")
+
+    with pytest.raises(Ruling) as caught:
+        compiling(SimpleNamespace(post=post))
+    assert caught.value.status is Status.EXPLOIT
+
+
+def compiling(session: Any) -> TargetBuild:
+    """A build that was posted to a contestant with this session."""
+    contestant = SimpleNamespace(hosted=SimpleNamespace(session=session, remaining=1.0), collect_load=lambda _: None)
+    bench: Any = None
+    build = TargetBuild(bench, Compilations(), Candidate(source="pass"), protocol("quick"), parse("model:h100"))
+    build._begin = lambda: contestant  # type: ignore[assignment, return-value]
+    build._contestant = contestant  # type: ignore[assignment]
+    build.post([], 1.0)
+    return build
