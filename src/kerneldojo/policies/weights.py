@@ -40,16 +40,16 @@ class SamplingCopy:
                 if one.dtype != dtype:
                     setattr(part, name, _cast(one, dtype))
 
-    @torch.no_grad()
     def refresh(self) -> None:
         """Take over the weights as they are now, at unchanged addresses.
 
         Weights that are sharded are gathered: then every rank must call this, equally often.
         """
-        current = self.source.state_dict()
-        for name, target in self.model.state_dict().items():
-            value = current[name]
-            target.copy_(value.full_tensor() if hasattr(value, "full_tensor") else value)
+        with torch.inference_mode(False), torch.no_grad():  # shards are no tensors for the sampler's inference mode
+            current = self.source.state_dict()
+            for name, target in self.model.state_dict().items():
+                value = current[name]
+                target.copy_(value.full_tensor() if hasattr(value, "full_tensor") else value)
 
 
 def _is_cast(module: nn.Module) -> bool:
