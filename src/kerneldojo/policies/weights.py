@@ -10,6 +10,7 @@ log-probabilities of the two.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,8 +22,11 @@ from kerneldojo.policies.layers import is_narrow
 class SamplingCopy:
     """A model with the weights of another, refreshed on demand."""
 
-    def __init__(self, source: Any, dtype: torch.dtype) -> None:
-        """Copy `source`, with linear layers in `dtype`. To be made before `source` is sharded (FSDP) or compiled."""
+    def __init__(self, source: Any, dtype: torch.dtype, device: torch.device | None = None) -> None:
+        """Copy `source`, with linear layers in `dtype`. To be made before `source` is sharded (FSDP) or compiled.
+
+        `device`: where the copy of a `source` on `meta` is; its numbers come with `refresh`.
+        """
         self.source = source
         self.dtype = dtype
         kept = {id(one) for part in source.modules() if not _is_cast(part) for one in part.parameters(recurse=False)}
@@ -39,6 +43,8 @@ class SamplingCopy:
             for name, one in list(part.named_parameters(recurse=False)):
                 if one.dtype != dtype:
                     setattr(part, name, _cast(one, dtype))
+        if device is not None:
+            make_room(self.model, device)
 
     def refresh(self) -> None:
         """Take over the weights as they are now, at unchanged addresses.
@@ -50,6 +56,31 @@ class SamplingCopy:
             for name, target in self.model.state_dict().items():
                 value = current[name]
                 target.copy_(value.full_tensor() if hasattr(value, "full_tensor") else value)
+
+
+def make_room(module: nn.Module, device: torch.device) -> None:
+    """Bring a model whose parameters are on `meta` to `device`: room for these, which is to be filled, and buffers."""
+
+    def room(parameter: nn.Parameter) -> nn.Parameter:
+        if not parameter.is_meta:
+            return parameter
+        return nn.Parameter(torch.empty_like(parameter.detach(), device=device), requires_grad=parameter.requires_grad)
+
+    replace_parameters(module, room)
+    for part in module.modules():
+        for name, buffer in list(part.named_buffers(recurse=False)):
+            setattr(part, name, buffer.to(device))
+
+
+def replace_parameters(module: nn.Module, new: Callable[[nn.Parameter], nn.Parameter]) -> None:
+    """Put `new` of each parameter in its place; a shared one is asked for once, and stays shared."""
+    made: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}
+    """New by the old one's id; old ones are kept, or another might get the id of one that is gone."""
+    for part in module.modules():
+        for name, old in list(part.named_parameters(recurse=False, remove_duplicate=False)):
+            if id(old) not in made:
+                made[id(old)] = (old, new(old))
+            setattr(part, name, made[id(old)][1])
 
 
 def _is_cast(module: nn.Module) -> bool:
