@@ -1,4 +1,4 @@
-"""One rank opens a model, and no GPU ever has all of it.
+"""One rank opens a model, and of several GPUs none ever has all of the weights that are trained.
 
 Eight processes that each load 14 billion float32 parameters would need 470 GB of the host before the first step, and
 59 GB of each GPU if it had them all before they are divided. So the first rank alone opens the model. The others are
