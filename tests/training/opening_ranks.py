@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import peft
@@ -24,14 +24,15 @@ import toy_world
 import transformers.models.llama.modeling_llama
 import transformers.models.qwen3.modeling_qwen3  # noqa: F401 - all of these once, for all forks
 
-from kerneldojo.policies.sampler import SamplerConfig
+from kerneldojo.policies.sampler import Sampled, SamplerConfig
 from kerneldojo.training import learner as learners
 from kerneldojo.training.models import ModelConfig, NewModelConfig
 from kerneldojo.training.optimizing import OptimizerConfig
+from kerneldojo.training.packing import Sample, make_batches, token_offsets
 from kerneldojo.training.parallel import Ranks, end_ranks, full_tensor, optimizer_state, start_ranks
 from kerneldojo.training.settings import ConfigError
 
-PROMPTS = [[5, 6, 7], [8, 9], [5, 6, 7, 10]]
+PROMPTS = [[5, 6, 7], [8, 9], [5, 6, 7, 10], [20 + number for number in range(9)]]
 LARGE = NewModelConfig(vocabulary=512, hidden=512, intermediate=2048, layers=8, heads=8)
 """34 million parameters: 134 MB, of which the largest weight is 4."""
 
@@ -58,8 +59,9 @@ def opened(case: dict, ranks: Ranks, folder: Path) -> dict[str, object]:
         "is tied": model.get_output_embeddings().weight is model.get_input_embeddings().weight,
     }
     if sampler is not None:
-        samples = learner.sampler.generate(PROMPTS, max_tokens=6, seeds=range(len(PROMPTS)))
+        samples = learner.sampler.generate(PROMPTS, max_tokens=12, seeds=range(len(PROMPTS)))
         told["samples"] = [[sample.ids, sample.log_probs] for sample in samples]
+        told["mismatch"] = mismatch(learner, samples)
     save = learner.gather_weights()
     if ranks.is_first:
         save(folder)
@@ -71,6 +73,14 @@ def opened(case: dict, ranks: Ranks, folder: Path) -> dict[str, object]:
             name: {key: bits(torch.as_tensor(value)) for key, value in own.items()} for name, own in state.items()
         }
     return told
+
+
+def mismatch(learner: learners.Learner, samples: Sequence[Sampled]) -> float:
+    """How far sampler and trainer lie apart, in nats a token."""
+    asked = [Sample(tuple(prompt), sample.ids) for prompt, sample in zip(PROMPTS, samples, strict=True)]
+    batches = make_batches(asked, row_tokens=32, batch_tokens=32)
+    scores = learner.score(batches, token_offsets(asked)[-1], 1.0).log_probs
+    return float((scores - torch.tensor([one for sample in samples for one in sample.log_probs])).abs().mean())
 
 
 def bits(tensor: torch.Tensor) -> str:

@@ -59,9 +59,9 @@ def cases(tmp_path_factory: pytest.TempPathFactory, imitator: Path, ranks: Ranks
     open_learner(ModelConfig.model_validate(adapters), OptimizerConfig(), ranks).gather_weights()(folder / "adapter")
     whole = {"path": untied("qwen3", folder / "qwen3"), "new_tokens": ["<new>", "</new>"]}
     return {
-        "llama": {"model": {"path": str(imitator)}, "samples": True},
+        "llama": {"model": {"path": str(imitator), "precision": "bfloat16"}, "samples": True},
         "llama untied": {"model": {"path": untied("llama", folder / "llama")}},
-        "qwen3": {"model": {"new": shape_of("qwen3").model_dump(), "precision": "bfloat16"}, "samples": True},
+        "qwen3": {"model": {"new": shape_of("qwen3").model_dump()}, "samples": True},
         "qwen3 untied": {"model": {**whole, "precision": "bfloat16", "residual": "float32"}, "samples": True},
         "tokens": {"model": {"path": str(imitator), "new_tokens": ["<new>", "</new>"]}},
         "adapters": {"model": adapters, "samples": True},
@@ -74,9 +74,12 @@ def cases(tmp_path_factory: pytest.TempPathFactory, imitator: Path, ranks: Ranks
 def test_any_number_of_ranks_opens_what_one_process_opens(tmp_path: Path, cases: dict[str, dict]) -> None:
     (tmp_path / "cases.json").write_text(json.dumps(cases))
     command = [sys.executable, opening_ranks.__file__, str(tmp_path)]
-    subprocess.run(command, check=True, timeout=200, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    subprocess.run(command, check=True, timeout=400, env={**os.environ, "OMP_NUM_THREADS": "1"})
     alone, two, four = (json.loads((tmp_path / f"{count}.json").read_text()) for count in (1, 2, 4))
-    for name in cases:
+    for name, case in cases.items():
+        assert all(told[name].pop("mismatch", 0.0) < 4e-3 for told in (alone, two, four)), "in nats a token"
+        if case["model"].get("precision") == "bfloat16":  # one process keeps more in float32 than ranks gather in it
+            assert two[name].pop("samples") == four[name].pop("samples") and alone[name].pop("samples")
         for count, told in ((2, two), (4, four)):
             assert told[name] == alone[name], (name, count)
             assert files(tmp_path / f"{name} {count}") == files(tmp_path / f"{name} 1"), (name, count)

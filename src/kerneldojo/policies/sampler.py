@@ -47,7 +47,7 @@ class Sampler:
             end_ids: Tokens that end an answer; see `end_ids_of`. Empty: every answer has full length.
             config: Sizes.
             top_k: Sample among the likeliest `top_k` tokens only; 0 for all.
-            device: Where the copy (`config.dtype`) of a model on `meta` is, whose weights come before the first call.
+            device: Where the copy (`config.dtype`) is, of a model on `meta` that will be sharded; see `SamplingCopy`.
 
         Raises:
             ValueError: The model cannot be sampled from here; one line says why.

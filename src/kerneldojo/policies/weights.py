@@ -4,7 +4,7 @@ A trainer keeps float32 weights and lets layers compute in bfloat16 (autocast). 
 every matrix anew for every token. The copy holds the matrices of linear layers cast already and everything else as it
 is (norms, and embeddings unless what they give is cast at once, `layers.narrow_residual`), and runs under the same
 autocast: the arithmetic is the trainer's own, number by number, so that nothing but the order of sums lies between the
-log-probabilities of the two.
+log-probabilities of the two. A trainer that is sharded gathers every weight in bfloat16, and so the copy has them all.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ class SamplingCopy:
     def __init__(self, source: Any, dtype: torch.dtype, device: torch.device | None = None) -> None:
         """Copy `source`, with linear layers in `dtype`. To be made before `source` is sharded (FSDP) or compiled.
 
-        `device`: where the copy of a `source` on `meta` is; its numbers come with `refresh`.
+        `device`: where the copy is, of a `source` on `meta` that will be sharded. Its numbers come with `refresh`, and
+        all of them are cast: FSDP gathers every weight in `dtype`, those of norms too.
         """
         self.source = source
         self.dtype = dtype
-        kept = {id(one) for part in source.modules() if not _is_cast(part) for one in part.parameters(recurse=False)}
+        is_cast = _is_cast if device is None else _has_own
+        kept = {id(one) for part in source.modules() if not is_cast(part) for one in part.parameters(recurse=False)}
         memo: dict[int, Any] = {}
-        for part in filter(_is_cast, source.modules()):
+        for part in filter(is_cast, source.modules()):
             for one in part.parameters(recurse=False):
                 if id(one) not in kept and id(one) not in memo:
                     memo[id(one)] = _cast(one, dtype)
         # What is cast is never copied in float32: of a large model a device has room for one such copy, not for two.
         self.model = copy.deepcopy(source, memo).requires_grad_(False).eval()
-        for part in filter(_is_cast, self.model.modules()):
+        for part in filter(is_cast, self.model.modules()):
             # A parameter beside the one it is cast from: an output layer may share the embeddings' weight, which
             # stays in float32 if it is not narrow.
             for name, one in list(part.named_parameters(recurse=False)):
@@ -85,6 +87,10 @@ def replace_parameters(module: nn.Module, new: Callable[[nn.Parameter], nn.Param
 
 def _is_cast(module: nn.Module) -> bool:
     return isinstance(module, nn.Linear) or (isinstance(module, nn.Embedding) and is_narrow(module))
+
+
+def _has_own(module: nn.Module) -> bool:
+    return any(True for _ in module.parameters(recurse=False))
 
 
 def _cast(parameter: nn.Parameter, dtype: torch.dtype) -> nn.Parameter:

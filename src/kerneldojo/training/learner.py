@@ -132,12 +132,13 @@ class Learner:
 
     def _new_sampler(self, config: SamplerConfig) -> Sampler:
         """Samples in what the layers compute in: in float32 from the model itself, else from a copy of its own."""
+        device = None
         if self.dtype == torch.bfloat16:
             config = config.model_copy(update={"dtype": "bfloat16"})
+            device = self.ranks.device if self.ranks.count > 1 else None
         elif self.ranks.count > 1:
             self._mirror = copy.deepcopy(self.model).requires_grad_(False).eval()
             make_room(self._mirror, self.ranks.device)
-        device = self.ranks.device if self.ranks.count > 1 else None
         return Sampler(self._mirror or self.model, end_ids_of(self.model, self.tokenizer), config, device=device)
 
     def refresh_sampler(self) -> None:
