@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from pooled import wait_until
 
 from kerneldojo.contestant.sandbox import processes
-from kerneldojo.devices.cores import cores_of_gpus
-from kerneldojo.judging.cores import LEAST_CORES, SHARE_OF_REST, SLOW, Cores, siblings_of
+from kerneldojo.devices.cores import all_but, cores_of_gpus, siblings_of
+from kerneldojo.judging.cores import LEAST_CORES, SHARE_OF_REST, SLOW, Cores
 from kerneldojo.judging.gate import Gate
 from kerneldojo.judging.host import COMPILE_ARENA_BYTES
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
@@ -274,6 +274,19 @@ def test_a_window_waits_a_little_for_quick_cores(
 def test_the_system_tells_of_siblings_and_what_it_does_not_know_is_alone() -> None:
     assert ALL[0] in siblings_of(ALL[0])
     assert siblings_of(10**6) == {10**6}
+
+
+@given(st.integers(0, 40), st.sets(st.integers(0, 63), max_size=64), st.sampled_from([1, 32]))
+def test_cores_that_are_left_to_others_share_nothing_with_the_rest(num: int, cores: set[int], distance: int) -> None:
+    def siblings(thread: int) -> set[int]:
+        return {thread, thread ^ 1} if distance == 1 else {thread, (thread + 32) % 64}
+
+    kept = all_but(num, cores, siblings)
+    left = cores - set(kept)
+    assert set(kept) <= cores and list(kept) == sorted(kept)
+    assert min(num, len(cores)) <= len(left) <= num + 1
+    assert all(siblings(core) & cores <= left for core in left)
+    assert all_but(3, range(8), lambda core: {core}) == (4, 5, 6, 7), "where nothing is told, neighbours are one"
 
 
 @given(st.integers(1, 16), st.sets(st.integers(0, 255), max_size=128))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 from pooled import MODEL, broken, honest, sleeper, wait_until, workers
 
 from kerneldojo.contestant.sandbox import processes
 from kerneldojo.pool import LocalPool, PoolConfig, evaluate, open_pool
+from kerneldojo.pool.faults import Sick
 from kerneldojo.pool.verdict_cache import VerdictCache
 from kerneldojo.schema import Evaluation, Job, Status
 
@@ -120,6 +124,40 @@ def test_settings_for_gpus_do_no_harm_where_there_is_none() -> None:
         assert [state.name for state in pool.devices()] == [MODEL]
     finally:
         pool.close(drain=False)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_workers_keep_to_the_cores_that_are_named() -> None:
+    before, core = set(workers()), max(os.sched_getaffinity(0))
+    pool = LocalPool([MODEL], config=PoolConfig(cores=(core,)))
+    try:
+        assert pool.num_slots == 1, "by default one a core, of those"
+        wait_until(lambda: all(state.is_healthy for state in pool.devices()))
+        (worker,) = set(workers()) - before
+        masks = [os.sched_getaffinity(pid) for pid in (worker, *processes.children(worker))]
+        assert masks == [{core}] * len(masks) and len(masks) > 1
+    finally:
+        pool.close(drain=False)
+
+
+def test_gpus_share_the_cores_that_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, tuple[int, list[int]]] = {}
+
+    def make(device: str, num_lanes: int, config: PoolConfig, cores: Sequence[int], is_wanted: object) -> None:
+        made[device] = (num_lanes, list(cores))
+        raise Sick("no such device")
+
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr("kerneldojo.pool.local_pool.WorkerProcess", make)
+    monkeypatch.setattr("kerneldojo.pool.local_pool.check_device", lambda *_: None)
+    for cores, lanes in ((range(4, 32), 3), (range(4, 12), 1)):
+        pool = LocalPool(["cuda:1", "cuda:2"], config=PoolConfig(cores=tuple(cores)))
+        wait_until(lambda: len(made) == 2)
+        pool.close(drain=False)
+        half = len(cores) // 2
+        assert made == {"cuda:1": (lanes, list(cores)[:half]), "cuda:2": (lanes, list(cores)[half:])}
+        made.clear()
 
 
 def test_only_lasting_verdicts_are_remembered(tmp_path: Path) -> None:

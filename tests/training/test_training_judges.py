@@ -11,7 +11,7 @@ import torch
 import toy_world
 
 from kerneldojo.training.config import RLConfig
-from kerneldojo.training.judges import NoJudge, judging_devices, open_executor
+from kerneldojo.training.judges import NoJudge, cores_of_judges, judging_devices, open_executor
 from kerneldojo.training.parallel import Ranks, start_ranks
 from kerneldojo.training.settings import ConfigError, load_config
 
@@ -86,6 +86,46 @@ def test_a_judge_that_cannot_be_is_told_in_one_line(told: str, device: str, rank
     with pytest.raises(ConfigError) as caught:
         judging_devices(config(f"judge.devices={told}", device=device), ranks)
     assert str(caught.value).startswith("judge.devices: ") and words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("eight")
+@pytest.mark.parametrize(
+    ("told", "ranks", "num_cores", "num_spared"),
+    [
+        (["staleness=1"], FIRST, 128, 2),
+        (["staleness=1"], FOUR, 128, 8),
+        (["staleness=1"], FOUR, 16, 4),  # a quarter of them all
+        (["judge.devices=others"], FIRST, 128, 2),
+        (["judge.devices=others"], FOUR, 128, 0),  # which are judged in lockstep: they rest meanwhile
+        ([], FIRST, 128, 0),  # cuda:0 judges, too, when the policy is at rest
+        (["judge.after_writing=false"], FIRST, 128, 2),
+        (["judge.devices=others", "judge.after_writing=true"], FIRST, 128, 0),
+        (["judge.spared_cores=3"], FIRST, 128, 4),  # whole cores
+        (["judge.spared_cores=3"], FOUR, 128, 12),
+        (["staleness=1", "judge.spared_cores=0"], FOUR, 128, 0),
+        (["play.device=model:h100"], CPU, 128, 2),
+        (["play.device=model:h100"], CPU, 8, 2),
+        (["play.device=model:h100"], CPU, 7, 0),
+    ],
+)
+def test_judges_leave_cores_to_a_policy_that_is_at_work(
+    told: list[str], ranks: Ranks, num_cores: int, num_spared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(num_cores)))
+    monkeypatch.setattr("kerneldojo.devices.cores.siblings_of", lambda core: {core})  # neighbours, that is
+    one = config(*told)
+    cores = cores_of_judges(one, ranks, judging_devices(one, ranks))
+    assert cores == (tuple(range(num_spared, num_cores)) if num_spared else ())
+
+
+def test_judges_cannot_leave_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
+    one = config("judge.spared_cores=2", "staleness=1", device="model:h100")
+    with pytest.raises(
+        ConfigError, match=r"judge\.spared_cores: 2 for each of 4 ranks are all of .* 8 cores"
+    ) as caught:
+        cores_of_judges(one, FOUR, ["model:h100"])
     assert "\n" not in str(caught.value)
 
 

@@ -23,13 +23,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from pathlib import Path
 
 from kerneldojo.contestant.sandbox import processes
+from kerneldojo.devices.cores import whole_cores
 
 log = logging.getLogger(__name__)
 
-SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 LEAST_CORES = 8
 """Where there are fewer, reserving some would cost the rest more than it spares the timed."""
 SHARE_OF_REST = 0.3
@@ -81,22 +80,19 @@ class Cores:
         """`cores` divided; None if there are too few for that.
 
         Two threads of one core share its execution units, so no two of the reserved should be of one core, and no other
-        thread of ours on their cores: whole cores are divided. Virtual machines often hide which threads belong
-        together: where every thread is said to be a core, neighbours are taken to be one.
+        thread of ours on their cores: whole cores are divided.
 
         Args:
             cores: those to divide.
-            siblings: the threads of the core that one is of; asked of the system by default.
+            siblings: as for `whole_cores`.
         """
         own = set(cores)
         if len(own) < LEAST_CORES:
             return None
-        told = {core: {core} | (siblings or siblings_of)(core) for core in own}
-        if all(len(group) == 1 for group in told.values()):
-            told = {core: {core, core ^ 1} for core in own}
-        together = {core: frozenset(group & own) for core, group in told.items()}
+        groups = whole_cores(own, siblings)
+        together = {core: group for group in groups for core in group}
         eligible = set[int]()
-        for group in sorted(set(together.values()), key=min):
+        for group in groups:
             if len(eligible | group) <= (1 - SHARE_OF_REST) * len(own):
                 eligible |= group
         return cls(eligible, own - eligible, together) if eligible else None
@@ -260,16 +256,6 @@ def loop_us() -> float:
             total += step * step
         times.append(time.perf_counter_ns() - started)
     return (sum(times) - max(times)) / (len(times) - 1) / 1000
-
-
-def siblings_of(core: int) -> set[int]:
-    """The threads of the core that `core` is one of, as far as the system tells."""
-    try:
-        text = Path(SIBLINGS.format(core)).read_text()
-        ends = [part.split("-") for part in text.strip().split(",")]
-        return {number for part in ends for number in range(int(part[0]), int(part[-1]) + 1)}
-    except (OSError, ValueError):
-        return {core}
 
 
 def _ours() -> list[int]:

@@ -31,7 +31,14 @@ __all__ = ["Give", "Row", "Sampled", "Sampler", "SamplerConfig", "Take", "end_id
 class Sampler:
     """Samples from a causal language model of transformers. Not safe for use by several threads at once."""
 
-    def __init__(self, model: Any, end_ids: Sequence[int], config: SamplerConfig | None = None, top_k: int = 0) -> None:
+    def __init__(
+        self,
+        model: Any,
+        end_ids: Sequence[int],
+        config: SamplerConfig | None = None,
+        top_k: int = 0,
+        device: torch.device | None = None,
+    ) -> None:
         """Prepare to sample.
 
         Args:
@@ -40,13 +47,14 @@ class Sampler:
             end_ids: Tokens that end an answer; see `end_ids_of`. Empty: every answer has full length.
             config: Sizes.
             top_k: Sample among the likeliest `top_k` tokens only; 0 for all.
+            device: Where the copy (`config.dtype`) is, of a model on `meta` that will be sharded; see `SamplingCopy`.
 
         Raises:
             ValueError: The model cannot be sampled from here; one line says why.
         """
         self.config = config or SamplerConfig()
         low = None if self.config.dtype == "model" else getattr(torch, self.config.dtype)
-        self._copy = None if low is None else SamplingCopy(model, low)
+        self._copy = None if low is None else SamplingCopy(model, low, device)
         self.model = model if self._copy is None else self._copy.model
         self.end_ids = tuple(sorted(set(end_ids)))
         self.top_k = top_k

@@ -23,6 +23,9 @@ class PoolConfig(Frozen):
     """Verdicts under way at once on one GPU, whose windows take turns (`judging.gate`). None: one for every four cores
     that the GPU has for itself, at most four. Four are 2.5 times as fast as one, and as exact; eight are no faster
     (docs/throughput.md)."""
+    cores: tuple[int, ...] = ()
+    """Cores of this machine that its workers keep to (`LocalPool` alone); the others are left to whoever else works
+    here. None named: all that this process may use."""
     start_seconds: float = Field(default=180.0, gt=0)
     """How long a worker process may take until it is ready: it imports torch, on a machine that may be busy."""
     accept_seconds: float = Field(default=60.0, gt=0)

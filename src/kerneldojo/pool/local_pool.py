@@ -12,7 +12,7 @@ from kerneldojo.devices.cores import cores_of_gpus
 from kerneldojo.pool.config import PoolConfig
 from kerneldojo.pool.dispatcher import Dispatcher
 from kerneldojo.pool.faults import Sick
-from kerneldojo.pool.placement import PooledDevice, evenly, lanes_of_gpu, lanes_of_workers, local_device, num_cores
+from kerneldojo.pool.placement import PooledDevice, evenly, lanes_of_gpu, lanes_of_workers, local_device
 from kerneldojo.pool.slot import Slot
 from kerneldojo.pool.worker_process import WorkerProcess
 
@@ -24,7 +24,8 @@ class LocalPool(Dispatcher):
     """An `Executor` over the devices of this machine; returns at once, devices warm up meanwhile.
 
     Each `cpu` or `model:` device has worker processes of its own, each with up to `config.num_verdicts_per_worker`
-    verdicts under way; a GPU has one worker, with `config.num_verdicts_per_gpu`.
+    verdicts under way; a GPU has one worker, with `config.num_verdicts_per_gpu`. They share this process's cores, or
+    those that `config.cores` names.
 
     Args:
         devices: names: `cuda:N`, `cuda` (all GPUs), `cpu`, `model:GPU`, or `auto` (GPUs if there are any, else
@@ -51,13 +52,13 @@ class LocalPool(Dispatcher):
         gpus = [device for device in chosen.values() if device.kind == "cuda"]
         on_host = [device for device in chosen.values() if device.kind != "cuda"]
         told = dict(zip(chosen, evenly(max(num_slots, len(chosen)), len(chosen)), strict=True)) if num_slots else {}
-        cores = cores_of_gpus(len(gpus), list(os.sched_getaffinity(0))) if gpus else []
-        for device, mine in zip(gpus, cores, strict=True):
+        cores = config.cores or tuple(os.sched_getaffinity(0))
+        for device, mine in zip(gpus, cores_of_gpus(len(gpus), cores) if gpus else [], strict=True):
             num_lanes = lanes_of_gpu(told.get(device.name) or config.num_verdicts_per_gpu, len(mine))
-            self._add(device, num_lanes, mine if num_lanes > 1 else ())
-        for device, share in zip(on_host, evenly(max(num_cores(), len(on_host)), len(on_host)), strict=True):
+            self._add(device, num_lanes, mine if num_lanes > 1 or config.cores else ())
+        for device, share in zip(on_host, evenly(max(len(cores), len(on_host)), len(on_host)), strict=True):
             for num_lanes in lanes_of_workers(told.get(device.name, share), config.num_verdicts_per_worker):
-                self._add(device, num_lanes)
+                self._add(device, num_lanes, config.cores)
         for slot in self._slots:
             slot.start()
 

@@ -53,7 +53,7 @@ class WorkerProcess:
         device: the device as this machine names it.
         num_verdicts: verdicts at once.
         config: how patient to be.
-        cores: those that it may use, and nobody else's GPU does; all of ours if empty.
+        cores: those that it keeps to, of which no other GPU's worker has any; all of ours if empty.
         is_wanted: asked while it starts, so that a pool that is closed meanwhile does not wait for it.
 
     Raises:

@@ -108,6 +108,10 @@ class JudgeConfig(Settings):
     `play.device` means; with `staleness = 1`, where policy and judges must not share a GPU, of several the others."""
     slots: int | None = Field(default=None, gt=0)
     """Candidates judged at once on this machine's devices; None for the pool's own choice."""
+    spared_cores: int | None = Field(default=None, ge=0)
+    """Cores that this machine's judges leave to each rank of the policy, whole ones; nothing binds a rank to them.
+    None: two, but of every eight two at most for all ranks together, where the policy is at work while its answers are
+    judged: with `staleness = 1`, or as the only rank, on a device that does not judge. Else it rests, and has none."""
     cache: Path | None = None
     """Folder in which this machine's verdicts are kept for other runs, too. None: those of `cpu` and `model:` devices
     in the run's own, `output/verdicts`, so that a run which goes on from a checkpoint gets equal ones."""

@@ -8,17 +8,24 @@ then wait until the policy rests, or others (`judge.devices`), and then work whi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
 from kerneldojo.devices import DeviceError, every, num_cuda_devices, parse
+from kerneldojo.devices.cores import all_but
 from kerneldojo.pool import DeviceState, Executor
 from kerneldojo.schema import Evaluation, Job
 from kerneldojo.training.config import RLConfig
 from kerneldojo.training.parallel import Ranks
 from kerneldojo.training.settings import ConfigError
 
+SPARED_CORES = 2
+"""Cores for each rank that works while others judge: one for what launches kernels, one for all of its other threads.
+Both may be threads of one core, so no odd number is better."""
+CORES_A_PAIR = 8
+"""Of so many cores two are left to ranks at most: a laptop's few are worth more to judges than to a small policy."""
 START_SECONDS = 2.0
 """How long a service may take to answer when a run starts."""
 
@@ -69,7 +76,8 @@ def open_executor(config: RLConfig, ranks: Ranks | None = None) -> Executor:
     from kerneldojo.pool import PoolConfig, open_pool
 
     chosen = judging_devices(config, ranks)
-    settings = PoolConfig(cache_folder=config.judge.cache or _own_cache(config, chosen))
+    cores = cores_of_judges(config, ranks, chosen)
+    settings = PoolConfig(cache_folder=config.judge.cache or _own_cache(config, chosen), cores=cores)
     return open_pool("local", chosen, num_slots=config.judge.slots, config=settings)
 
 
@@ -123,6 +131,41 @@ def gpus_of(ranks: Ranks) -> frozenset[str]:
         return frozenset()
     each = range(ranks.count) if ranks.count > 1 else (ranks.device.index or 0,)
     return frozenset(f"cuda:{index}" for index in each)
+
+
+def cores_of_judges(config: RLConfig, ranks: Ranks | None, judging: Sequence[str]) -> tuple[int, ...]:
+    """This machine's cores but for those that `JudgeConfig.spared_cores` leaves to the ranks; empty for all.
+
+    Raises:
+        ConfigError: the judges would have none.
+    """
+    own, num_ranks = os.sched_getaffinity(0), 1 if ranks is None else ranks.count
+    if config.judge.spared_cores is not None:
+        num_spared = config.judge.spared_cores * num_ranks
+    elif _works_beside(config, ranks, judging):
+        num_spared = min(SPARED_CORES * num_ranks, len(own) // CORES_A_PAIR * 2)
+    else:
+        num_spared = 0
+    if not num_spared:
+        return ()
+    left = all_but(num_spared, own)
+    if not left:
+        told = f"{config.judge.spared_cores} for each of {num_ranks} ranks"
+        raise ConfigError(
+            f"judge.spared_cores: {told} are all of this process's {len(own)} cores: none is left to judge"
+        )
+    return left
+
+
+def _works_beside(config: RLConfig, ranks: Ranks | None, judging: Sequence[str]) -> bool:
+    """Whether the policy is at work while its answers are judged; see `Player.write`."""
+    if config.staleness:
+        return True
+    if config.judge.after_writing or (ranks is not None and ranks.count > 1):
+        return False
+    policy = frozenset[str]() if ranks is None else gpus_of(ranks)
+    is_shared = not policy.isdisjoint(one for name in judging for one in every(name))
+    return config.judge.after_writing is False or not is_shared
 
 
 def _own_cache(config: RLConfig, judging: Sequence[str]) -> Path | None:

@@ -20,6 +20,7 @@ from torch import Tensor
 from kerneldojo.algorithms.log_probs import TokenLogProbs
 from kerneldojo.policies.layers import compile_layers, narrow_residual
 from kerneldojo.policies.sampler import Sampler, SamplerConfig, end_ids_of
+from kerneldojo.policies.weights import make_room
 from kerneldojo.training.checkpoints import load_state, random_state, restore_random_state
 from kerneldojo.training.models import ModelConfig, add_rows, check_path, loading, open_model
 from kerneldojo.training.optimizing import OptimizerConfig, Optimizers
@@ -32,9 +33,9 @@ from kerneldojo.training.parallel import (
     shard,
     whole_model,
 )
-from kerneldojo.training.scoring import Scorer, score_all
+from kerneldojo.training.scoring import Scorer, has_plain_output, score_all
 from kerneldojo.training.settings import ConfigError
-from kerneldojo.training.skeleton import open_once, place
+from kerneldojo.training.skeleton import fill, open_once, take_weights
 from kerneldojo.training.tokens import add_tokens, load_tokenizer
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Learner:
         adapter: Any = None,
         sampler: SamplerConfig | None = None,
     ) -> None:
-        """Put `model` (float32, on the CPU; a skeleton on other ranks) on the device and divide it among the ranks.
+        """Put `model` (float32, on the CPU; a skeleton on other ranks) on the device, or a share of it on each rank's.
 
         `adapter`: peft's wrapper. `sampler`: for a learner that answers, too.
         """
@@ -67,18 +68,24 @@ class Learner:
             model.gradient_checkpointing_enable({"use_reentrant": False})
             if adapter is not None:
                 model.enable_input_require_grads()
-        if ranks.count > 1:
-            place(model, ranks)  # before the scorer, which tries the model out
+        # Tried out on the CPU: no device of several ranks ever has all of the model.
+        is_plain = ranks.from_first(ranks.is_first and has_plain_output(model))
+        weights = take_weights(model) if ranks.count > 1 else {}
         if self.dtype != torch.float32 and config.residual == "same":
             narrow_residual(model)
-        self.scorer = Scorer(model, self.dtype, is_fused=config.fused and ranks.device.type == "cuda")
-        cast("Any", self.scorer).to(ranks.device)
-        # What samples needs whole weights: its copy is made before they are divided.
+        is_fused = config.fused and ranks.device.type == "cuda"
+        self.scorer = Scorer(model, self.dtype, is_fused=is_fused, is_plain=is_plain)
+        if ranks.count == 1:
+            cast("Any", self.scorer).to(ranks.device)
+        # What samples has whole weights of its own. Its model is copied before this one is divided, which cannot be.
         self._mirror: PreTrainedModel | None = None
         self.sampler = None if sampler is None else self._new_sampler(sampler)
         if config.compile and ranks.device.type == "cuda":
             compile_layers(model)
         shard(self.scorer, ranks, self.dtype)
+        if ranks.count > 1:
+            fill(model, weights, ranks)
+            self.refresh_sampler()
         self.optimizers = Optimizers(self.scorer, optimizer)
         self.pad_id = int(cast("Any", tokenizer.pad_token_id or 0))
 
@@ -125,11 +132,14 @@ class Learner:
 
     def _new_sampler(self, config: SamplerConfig) -> Sampler:
         """Samples in what the layers compute in: in float32 from the model itself, else from a copy of its own."""
+        device = None
         if self.dtype == torch.bfloat16:
             config = config.model_copy(update={"dtype": "bfloat16"})
+            device = self.ranks.device if self.ranks.count > 1 else None
         elif self.ranks.count > 1:
             self._mirror = copy.deepcopy(self.model).requires_grad_(False).eval()
-        return Sampler(self._mirror or self.model, end_ids_of(self.model, self.tokenizer), config)
+            make_room(self._mirror, self.ranks.device)
+        return Sampler(self._mirror or self.model, end_ids_of(self.model, self.tokenizer), config, device=device)
 
     def refresh_sampler(self) -> None:
         """Let the sampler know today's weights (its own copies it refreshes itself). Every rank must call this."""

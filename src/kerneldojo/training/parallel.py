@@ -155,8 +155,13 @@ def whole_model(model: nn.Module, ranks: Ranks) -> dict[str, Tensor]:
     Others gather as well, and keep nothing: the host has room for the whole once, not once a rank.
     """
     weights: dict[str, Tensor] = {}
-    for name, value in model.state_dict().items():
-        whole = full_tensor(value).detach()
+    names: dict[int, str] = {}
+    for name, value in model.state_dict(keep_vars=True).items():
+        known = names.setdefault(id(value), name)
+        if known != name:  # shared: gathered once, and one tensor still, so that it is written once
+            weights |= {name: weights[known]} if ranks.is_first else {}
+            continue
+        whole = full_tensor(value.detach())
         if ranks.is_first:
             weights[name] = whole.cpu()
     return weights

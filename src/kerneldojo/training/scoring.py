@@ -31,17 +31,18 @@ class Scorer(nn.Module):
         chunk_size: int | None = None,
         *,
         is_fused: bool = False,
+        is_plain: bool | None = None,
     ) -> None:
         """`dtype`: what the layers compute in; float32 weights are cast as they are used.
 
         `chunk_size`: tokens whose logits exist at once. None: 1024, or 4096 if `is_fused` (see `log_probs_from_hidden`)
-        makes no float32 copies of them.
+        makes no float32 copies of them. `is_plain`: what `has_plain_output` says, where that cannot be tried out here.
         """
         super().__init__()
         self.model = model
         self.dtype, self.is_fused = dtype, is_fused
         self.chunk_size = chunk_size or (4096 if is_fused else 1024)
-        self.is_plain = has_plain_output(model)
+        self.is_plain = has_plain_output(model) if is_plain is None else is_plain
 
     def forward(self, batch: Batch, temperature: float = 1.0) -> TokenLogProbs:
         """(K,) log-probabilities and entropies of `batch.targets` at `temperature`, float32."""
