@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-
 _inside: Any = torch
 """What of torch has no public name."""
 
