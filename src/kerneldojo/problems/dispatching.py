@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -43,10 +43,11 @@ def _uncompiled(dispatch: Callable[..., Any]) -> Callable[..., Any]:
         # While it is being imported it has no `disable` yet, and compiles nothing.
         return (dispatch if getattr(compiler, "disable", None) is None else kept)(*arguments, **named)
 
-    frames = _inside._C._dynamo.eval_frame
+    chosen = cast("Any", choose)
     try:
+        frames = _inside._C._dynamo.eval_frame
         action = frames._FrameAction
-        frames.set_code_exec_strategy(choose.__code__, frames._FrameExecStrategy(action.SKIP, action.DEFAULT))
+        frames.set_code_exec_strategy(chosen.__code__, frames._FrameExecStrategy(action.SKIP, action.DEFAULT))
     except AttributeError:  # Another torch, which can only be asked as it asks itself.
         return kept
     return choose
