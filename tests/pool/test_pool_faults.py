@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from pooled import MODEL, command, honest, sleeper, wait_until, workers, workers_for
+from pooled import MODEL, QUICK, command, honest, sleeper, wait_until, workers, workers_for
 
 from kerneldojo.contestant.sandbox import processes
 from kerneldojo.contestant.scratch import Scratch
@@ -23,6 +23,14 @@ from kerneldojo.pool import LocalPool, PoolConfig, worker_process
 from kerneldojo.pool.faults import Sick
 from kerneldojo.pool.local_pool import check_device
 from kerneldojo.schema import Job, Status
+
+
+@pytest.fixture(scope="module")
+def pool() -> Generator[LocalPool]:
+    """One device alone, which has three verdicts at once: what is hurt here starts again, and two would twice."""
+    pool = LocalPool([MODEL], num_slots=3, config=QUICK)
+    yield pool
+    pool.close()
 
 
 def named(job: Job, name: str) -> Job:

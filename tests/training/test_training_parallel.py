@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import toy_world
 
 SCRIPT = """
 import json, sys
@@ -67,27 +65,16 @@ assert not dist.is_initialized()
 
 
 def run(num_ranks: int, folder: Path, model: Path) -> dict:
-    import toy_world
-
     folder.mkdir()
     toy_world.write_problems(folder / "problems")
     config = toy_world.rl_config(folder / "rl", model, steps=2, samples_per_prompt=4).model_dump_json()
     script = SCRIPT.format(
         tests=str(Path(__file__).parent), output=str(folder / "out.json"), model=str(model), config=config
     )
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    processes = []
-    for rank in range(num_ranks):
-        world = {"WORLD_SIZE": str(num_ranks), "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-        processes.append(subprocess.Popen([sys.executable, "-c", script], env={**os.environ, **world, **address}))
-    try:
-        assert [process.wait(timeout=180) for process in processes] == [0] * num_ranks
-    finally:
-        for process in processes:
-            process.kill()
+    if num_ranks == 1:  # Here, where everything is imported already.
+        exec(script, {})
+    else:
+        toy_world.run_ranks([sys.executable, "-c", script], num_ranks)
     found = json.loads((folder / "out.json").read_text())
     for name, place in (("journal", "rl"), ("ahead", "ahead")):
         lines = (folder / place / "metrics.jsonl").read_text().splitlines()

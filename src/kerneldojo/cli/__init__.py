@@ -21,7 +21,9 @@ programs, or drawn for people. Exit codes are few and mean one thing each:
 
 from __future__ import annotations
 
+import atexit
 import errno
+import gc
 import sys
 import traceback
 from importlib.metadata import version
@@ -119,6 +121,7 @@ def _top(
 
 def app() -> None:
     """Run the command line of this process and exit with its code."""
+    atexit.register(gc.freeze)  # Else the process would search torch for garbage, a third of a second, and then end.
     if sys.stdout is None:
         say("standard output is closed: there is nowhere to say what was found")
         sys.exit(2)

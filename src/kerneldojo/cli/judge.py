@@ -84,10 +84,12 @@ def evaluate(problem: Problem, candidate: Candidate, settings: dict[str, Any], *
     spinner = console.status("judging ...") if waiting and console.is_terminal else nullcontext()
     with spinner:
         try:
-            from kerneldojo.devices import DeviceError
-            from kerneldojo.judging import judge
+            from kerneldojo.devices import DeviceError, parse
 
             try:
+                parse(settings["device"])  # First: the judge imports torch, and a wrong name needs no second for that.
+                from kerneldojo.judging import judge
+
                 return judge(problem, candidate, **settings)
             except DeviceError as error:
                 raise BadUsage(str(error)) from error

@@ -138,7 +138,6 @@ def audit_command(
     not admitted.
     """
     from kerneldojo.devices import DeviceError, parse
-    from kerneldojo.judging.audit_file import AuditFile, Finding, Limits
     from kerneldojo.problems import ProblemError, load_suite, problem_from_file
 
     no_problems: list[Refused] = []
@@ -151,6 +150,8 @@ def audit_command(
             )
         ]
     require_judge()
+    from kerneldojo.judging.audit_file import AuditFile, Finding, Limits
+
     try:
         parse(device)
         file = None if out is None else AuditFile(out)

@@ -26,6 +26,7 @@ import traceback
 from collections.abc import Generator
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,7 @@ def _rehearse(flavour: str) -> None:
         from kerneldojo.devices.cuda import warm
 
         rehearsal.rehearse(interpreted=False)
+        import_module("torch._dynamo")  # A second, which whatever is compared with torch.compile would pay each time.
         warm.prepare()
         return
     from kerneldojo.devices import interpreter, target

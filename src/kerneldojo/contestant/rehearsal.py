@@ -43,8 +43,7 @@ def rehearse(*, interpreted: bool, calls: bool = True) -> None:
     Args:
         interpreted: whether this fork server's contestants interpret kernels; else only what is common to all
             platforms is rehearsed, in host memory, for the parent of CUDA processes must not touch a device.
-        calls: False where contestants only ever load their source: what the rest imports (a second of torch's
-            compiler) is then left out.
+        calls: False where contestants only ever load their source: the rest is then left out.
     """
     arena = HostArena.create(1 << 22)
     platform: Platform = InterpretPlatform([arena.fd], "h100") if interpreted else HostPlatform([arena.fd])

@@ -7,7 +7,11 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from runpy import run_path
 from typing import Literal
 
 DEFAULT_MODEL = "h100"
@@ -79,7 +83,18 @@ def every(name: str) -> list[str]:
 
 
 def num_cuda_devices() -> int:
-    """How many CUDA devices PyTorch sees, without creating a context."""
+    """How many CUDA devices PyTorch sees, without creating a context; a PyTorch built without CUDA is not imported."""
+    if not _may_have_cuda():
+        return 0
     import torch
 
     return torch.cuda.device_count() if torch.version.cuda else 0
+
+
+def _may_have_cuda() -> bool:
+    """Whether PyTorch was built for CUDA, or is not there to tell; importing all of it takes more than a second."""
+    if "torch" in sys.modules:
+        return True
+    found = find_spec("torch")
+    version = Path(found.origin).with_name("version.py") if found is not None and found.origin else None
+    return version is None or not version.exists() or bool(run_path(str(version)).get("cuda", True))

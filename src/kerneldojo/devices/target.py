@@ -41,10 +41,23 @@ def warm_up() -> None:
     knobs: Any = triton.knobs  # pyright: ignore[reportAttributeAccessIssue]
     if knobs.runtime.interpret:
         raise RuntimeError("a process that interprets Triton kernels cannot compile them")
+    _name_triton_by_its_version()
     compiled = compile_kernels(kernels_of(target_sample), [target_sample.SPECIALIZATION], target_sample.CAPABILITY)
     if compiled[0].error:
         raise RuntimeError(f"the Triton compiler does not work here: {compiled[0].error}")
     libdevice.keep_common_part(target_sample.CAPABILITY)
+
+
+def _name_triton_by_its_version() -> None:
+    """Spare the half second in which Triton hashes its own 400 MB, to tell what it has kept from another Triton's.
+
+    What is compiled here is kept for one contestant at most, which has one Triton.
+    """
+    import triton
+    from triton.runtime import cache
+
+    kept: Any = cache
+    kept.triton_key = lambda: triton.__version__
 
 
 def compile_module(module: ModuleType, specializations: Specializations, capability: Sequence[int]) -> list[Compiled]:

@@ -11,6 +11,7 @@ closed and end with everything that they spawned.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -63,6 +64,8 @@ class Worker:
     def serve(self, device: str) -> None:
         """Judge until the pool is gone or says that it is enough."""
         self._judge.start(device)
+        gc.freeze()  # What was imported stays: it is not searched for garbage, now or later.
+        gc.enable()
         self._tell({"ready": True, "description": self._judge.describe(device)})
         while True:
             message = self._channel.receive(timeout=PATIENCE)
@@ -130,6 +133,7 @@ def main(arguments: list[str]) -> None:
     logging.basicConfig(level=logging.WARNING, format=f"worker {os.getpid()} ({device}): %(message)s")
     sys.setswitchinterval(SWITCH_SECONDS)
     channel = Channel(socket.socket(fileno=int(fd)))
+    gc.disable()  # Until it serves.
     try:
         Worker(channel, int(num_verdicts), reuse_reference_times=reuse == "1", pace=pace, cores=cores).serve(device)
     except WireError:

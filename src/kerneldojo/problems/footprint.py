@@ -11,13 +11,14 @@ import weakref
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from kerneldojo.problems.dispatching import Dispatching
 
 _DEPTH_OF_PRODUCT = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1, "aten::mv": 0, "aten::dot": 0}
 
 
-class Footprint(TorchDispatchMode):
+class Footprint(Dispatching):
     """Counts while it is active.
 
     Attributes:

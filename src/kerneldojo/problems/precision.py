@@ -19,8 +19,9 @@ from typing import Any, Literal
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
+
+from kerneldojo.problems.dispatching import Dispatching
 
 _KEPT_BITS = ~0x1FFF
 _HALF = 0x0FFF
@@ -61,7 +62,7 @@ def to_tf32(x: torch.Tensor, rounding: Rounding = "truncate") -> torch.Tensor:
     return torch.where(torch.isfinite(x), (bits & _KEPT_BITS).view(torch.float32), x)
 
 
-class _CutOperands(TorchDispatchMode):
+class _CutOperands(Dispatching):
     def __init__(self, rounding: Rounding) -> None:
         super().__init__()
         self._rounding: Rounding = rounding
@@ -90,7 +91,7 @@ def tf32_emulation(rounding: Rounding = "truncate") -> Generator[None]:
         yield
 
 
-class _WidenFloats(TorchDispatchMode):
+class _WidenFloats(Dispatching):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

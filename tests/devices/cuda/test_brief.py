@@ -1,4 +1,4 @@
-"""The brief headers mean what torch's own mean, and the object that goes with them has all that they declare."""
+"""The brief headers mean what torch's own mean, their object has all that they declare, and their list all names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -17,6 +18,7 @@ from kerneldojo.devices.cuda import brief, headers, precompiled, toolchain
 from kerneldojo.devices.cuda.compiler import Compiler, ExtensionError, Unit, UnsupportedOnDevice
 from kerneldojo.devices.cuda.flags import Flags
 from kerneldojo.devices.cuda.precompiled import Precompiled, Precompiler
+from kerneldojo.devices.cuda.toolchain import Toolchain
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 
@@ -231,6 +233,53 @@ def test_what_brief_headers_do_not_know_is_compiled_all_the_same(made: Precompil
     unit.path.write_text("__global__ void f() { undeclared(); }\n")
     with pytest.raises(ExtensionError, match='"undeclared" is undefined'):
         compiler.build("wrong", [unit], Flags.of({}), tmp_path)
+
+
+@needs_nvcc
+def test_names_and_macros_of_the_torch_that_is_here(made: Precompiled) -> None:
+    names = made.names()
+    assert names
+    assert {"softmax", "scalar_t", "Conv2d", "cudaStream_t", "AT_DISPATCH_ALL_TYPES"} <= names.known
+    assert not {"blokIdx", "relu_kernel_of_mine", "cuda_sources"} & names.known
+    assert {"PYBIND11_MODULE", "VLOG"} <= names.macros["slim.cu"]
+    assert "VLOG" in names.macros["slim.cpp"]
+    assert not {"TORCH_CHECK", "AT_DISPATCH_FLOATING_TYPES", "C10_CUDA_CHECK"} & names.macros["brief.cu"]
+
+
+@needs_nvcc
+@pytest.mark.slow
+def test_torchs_own_headers_are_asked_only_where_they_may_help(
+    made: Precompiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "names"
+    folder.mkdir()
+    shutil.copy(made.names_file, folder)  # And no brief headers.
+    tried: list[str] = []
+    command = Toolchain.nvcc_command
+
+    def counted(self: Toolchain, module: str, source: Path, target: Path, extra: list[str]) -> list[str]:
+        is_slim = any("slim" in flag for flag in extra)
+        tried.append("slim" if is_slim else "own")
+        return (
+            command(self, module, source, target, extra) if is_slim else ["sh", "-c", "echo error: of its own; exit 1"]
+        )
+
+    monkeypatch.setattr(Toolchain, "nvcc_command", counted)
+    compiler = Compiler(replace(toolchain.find((9, 0)), architecture="90a"), Precompiled(folder))
+    unit = Unit(tmp_path / "cuda.cu", is_cuda=True)
+
+    def build(text: str) -> list[str]:
+        tried.clear()
+        unit.path.write_text(f"#include <torch/types.h>\n{text}\n")
+        with pytest.raises(ExtensionError) as caught:
+            compiler.build("any", [unit], Flags.of({}), tmp_path)
+        return [*tried, str(caught.value)]
+
+    kind, told = build("__global__ void f(float* x) { x[blokIdx.x] = 1; }")
+    assert (kind, told.partition("\n")[0]) == ("slim", 'cuda.cu(2): error: identifier "blokIdx" is undefined')
+    assert build("torch::Tensor f(torch::Tensor x) { return x }")[0::2] == ["slim"]
+    helped = build("torch::Tensor f(torch::Tensor x) { return torch::frobenius_norm(x, {0}); }")
+    assert helped == ["slim", "own", "error: of its own"]
 
 
 @pytest.mark.gpu

@@ -66,8 +66,6 @@ def prepare() -> None:
         raise RuntimeError("TRITON_INTERPRET=1 must be in the environment before Triton is first imported")
     from kerneldojo.devices.interpreter import autotuning, driver, emulation, launching
 
-    # The first dispatch mode imports Dynamo, which indexes the functions of torch.cuda.
-    import_module("torch._dynamo")
     launching.install()
     driver.install()
     autotuning.install(lambda: emulation.emulated_gpu().num_multiprocessors)

@@ -10,9 +10,9 @@ import ctypes
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from kerneldojo.devices.interpreter.library import is_of_library, names, operator_name
+from kerneldojo.problems.dispatching import Dispatching
 
 ALLOCATORS = names("empty empty_like empty_strided new_empty new_empty_strided empty_permuted")
 NAN_BYTE = 0xFF
@@ -22,7 +22,7 @@ _ON_HOST = _DISPATCH.DispatchKeySet(_DISPATCH.DispatchKey.CPU)
 """What an operator that hosted code defined is carried out as, with this mode watching what it does inside."""
 
 
-class Unwritten(TorchDispatchMode):
+class Unwritten(Dispatching):
     """Context manager in which new memory is NaN."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
