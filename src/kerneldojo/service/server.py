@@ -19,6 +19,7 @@ from fastapi import APIRouter
 from kerneldojo.pool.executor import Executor
 from kerneldojo.service.app import create_app
 from kerneldojo.service.config import ServiceConfig
+from kerneldojo.service.connections import Connection
 from kerneldojo.service.core import Service
 
 KEEP_ALIVE_SECONDS = 75
@@ -97,6 +98,7 @@ def serve(
     service: Service = app.state.service
     settings = uvicorn.Config(
         app,
+        http=Connection,
         log_level=log_level,
         access_log=False,
         server_header=False,
