@@ -43,3 +43,18 @@ def test_room_is_lost_as_the_folder_fills(scratch: Path) -> None:
     meters._next_scratch = 0.0  # Or it would not be measured again so soon.
     assert meters.exceeded() is None
     assert not meters.has_room
+
+
+def test_what_no_path_is_long_enough_for_is_too_much(scratch: Path) -> None:
+    """Whoever could write where nobody looks could fill the disk."""
+    meters = Meters(Plan(Policy(scratch=scratch, readable=()), BARE, None), None, [])
+    assert meters.exceeded() is None
+    inner = os.open(scratch, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir("d" * 250, dir_fd=inner)
+        deeper = os.open("d" * 250, os.O_RDONLY, dir_fd=inner)
+        os.close(inner)
+        inner = deeper
+    os.close(inner)
+    meters._next_scratch = 0.0
+    assert meters.exceeded() == "scratch"

@@ -20,9 +20,12 @@ from pooled import MODEL, QUICK, command, honest, sleeper, wait_until, workers, 
 from kerneldojo.contestant.sandbox import processes
 from kerneldojo.contestant.scratch import Scratch
 from kerneldojo.pool import LocalPool, PoolConfig, worker_process
-from kerneldojo.pool.faults import Sick
+from kerneldojo.pool.faults import Sick, WorkerLost
 from kerneldojo.pool.local_pool import check_device
-from kerneldojo.schema import Job, Status
+from kerneldojo.pool.placement import local_device
+from kerneldojo.pool.queue import Task
+from kerneldojo.pool.slot import Slot
+from kerneldojo.schema import Evaluation, Job, Status
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +126,61 @@ def test_what_is_closed_has_been_cleared_up_whoever_found_it_dead(monkeypatch: p
     worker.close()
     assert not reader.is_alive() and not worker.is_alive
     worker.close()
+
+
+def test_a_worker_that_cannot_be_started_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with pytest.raises(Sick, match="no temporary folder"):
+        worker_process.WorkerProcess(MODEL, 1, PoolConfig())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    open_before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    with pytest.raises(Sick, match="did not start: No such file"):
+        worker_process.WorkerProcess(MODEL, 1, PoolConfig())
+    assert list(tmp_path.iterdir()) == []
+    assert len(os.listdir("/proc/self/fd")) == open_before  # noqa: PTH208
+
+
+def test_whatever_keeps_a_worker_from_starting_a_slot_tries_again() -> None:
+    troubles: list[Exception] = [OSError("no room"), RuntimeError("a secret"), Sick("not now")]
+    told: list[str] = []
+
+    class Owner:
+        def next_task(self, slot: Slot, timeout: float) -> Task | None:
+            time.sleep(0.01)
+
+        def finish(self, slot: Slot, task: Task, evaluation: Evaluation) -> None: ...
+
+        def lost(self, slot: Slot, task: Task, loss: WorkerLost) -> None: ...
+
+        def change_health(self, slot: Slot, reason: str) -> None:
+            told.append(reason)
+
+        def is_closed(self, slot: Slot) -> bool:
+            return told[-1:] == [""]
+
+    class Worker:
+        description, is_alive = "", True
+
+        def judge(self, device: str, job: Job, on_stage: Callable[[str], None]) -> Evaluation:
+            raise AssertionError
+
+        def ping(self) -> None: ...
+
+        def kill(self, cause: str, reason: str) -> None: ...
+
+        def close(self) -> None: ...
+
+    def make() -> Worker:
+        if troubles:
+            raise troubles.pop(0)
+        return Worker()
+
+    slot = Slot(Owner(), local_device(MODEL), 1, make, lambda: None, PoolConfig(backoff_seconds=0.01))
+    slot.start()
+    wait_until(lambda: told[-1:] == [""])
+    slot.close()
+    assert told == ["OSError in the pool", "RuntimeError in the pool", "not now", ""]
 
 
 def test_a_worker_that_hangs_is_killed_and_its_job_judged_again(pool: LocalPool) -> None:

@@ -21,10 +21,11 @@ class ServiceProcess:
     ) -> None:
         command = [sys.executable, "-m", "kerneldojo.cli", "serve", "--port", "0", "--store", str(folder / "store.db")]
         command += ["--executor", f"service_executors:{executor}", *arguments]
+        path = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
         self.process = subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(HERE), **(env or {})},
+            env={**os.environ, "PYTHONPATH": path, **(env or {})},
             stderr=subprocess.PIPE,
             text=True,
         )

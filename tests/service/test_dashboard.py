@@ -303,11 +303,14 @@ def test_it_asks_again_and_again_where_there_is_no_stream(
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_is_readable_on_a_phone(tmp_path: Path, browser: Browser, dark: bool) -> None:
     with served(tmp_path, executor=ShownExecutor(DEVICES)) as s:
-        s.judge("task", PASSED, problem="a_problem_with_a_name_" * 6, code="x = '" + "long " * 200 + "'\n")
+        whole = PASSED.model_copy(update={"coverage": 1.0})
+        s.judge("task", whole, problem="a_problem_with_a_name_" * 6, code="x = '" + "long " * 200 + "'\n")
         tab = browser.tab(width=360, height=740, dark=dark)
         for place, ready in (("#/", ROWS), ("#/tasks/task", "document.querySelector('#kernels')")):
             tab.open(f"{s.url}/{place}")
             tab.until(ready)
             assert tab.run("document.documentElement.scrollWidth") == 360
+            cut = "[...document.querySelectorAll('.latest .coverage')].some((e) => e.scrollWidth > e.clientWidth)"
+            assert not tab.run(cut), "a figure of which the end is missing is another figure"
             level = "Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])"
             assert (tab.run(level) < 60) is dark

@@ -120,6 +120,20 @@ def test_sigterm_finishes_what_runs_refuses_what_is_new_and_keeps_what_waits(tmp
         assert second.stop() == 0
 
 
+def test_a_second_signal_does_not_wait_for_what_runs(tmp_path: Path) -> None:
+    with ServiceProcess(tmp_path) as service, Client(service.url) as client:
+        client.submit(job("sleep 2 long"), id="long")
+        while client.get("long").state != "running":
+            time.sleep(0.02)
+        service.terminate()
+        while not client.health().draining:
+            time.sleep(0.02)
+        assert service.stop() == 0
+    assert "Traceback" not in "".join(service.lines)
+    with sqlite3.connect(tmp_path / "store.db") as database:
+        assert database.execute("SELECT state, attempts FROM tasks").fetchall() == [("queued", 0)]
+
+
 def test_what_outlasts_the_grace_time_is_judged_after_the_next_start(tmp_path: Path) -> None:
     with ServiceProcess(tmp_path, "--grace", "0.1") as first, Client(first.url) as client:
         client.submit(job("sleep 1 long"), id="long")

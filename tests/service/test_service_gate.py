@@ -7,6 +7,7 @@ import base64
 import logging
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -164,6 +165,29 @@ def test_a_fault_of_ours_is_an_id_and_never_a_traceback(tmp_path: Path, caplog: 
 
     drive(test)
     assert "ProgrammingError" in caplog.text
+
+
+def test_who_hangs_up_amid_a_body_is_no_fault_of_ours(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as r:
+            messages = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+            headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+            scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/v1/tasks", "headers": headers}
+            scope |= {"query_string": b"", "root_path": "", "http_version": "1.1", "scheme": "http"}
+            sent: list[Any] = []
+
+            async def receive() -> Any:
+                return messages.pop(0)
+
+            async def send(message: Any) -> None:
+                sent.append(message)
+
+            await r.app(scope, receive, send)
+            assert sent == []
+            assert 'dojo_requests_total{code="499",method="POST"} 1.0' in (await r.http.get("/metrics")).text
+
+    drive(test)
+    assert "Traceback" not in caplog.text
 
 
 def test_metrics_are_prometheus(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from kerneldojo.service import ServiceConfig
 from kerneldojo.service.core import Service
 from kerneldojo.service.housekeeping import prune
 from kerneldojo.service.records import Overview, TaskRecord, TaskState
+from kerneldojo.service.store import Store
 
 
 def test_a_task_from_submission_to_verdict(tmp_path: Path) -> None:
@@ -289,6 +290,24 @@ def test_one_store_has_one_service(tmp_path: Path) -> None:
                 Service(ServiceConfig(store=tmp_path / "store.db"), TextExecutor()).open()
 
     drive(test)
+
+
+def test_a_device_is_named_in_few_characters(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as r:
+            refused = await r.http.post("/v1/tasks", json=order(device="x" * 201))
+            assert refused.status_code == 422 and "job.device" in refused.json()["detail"]
+
+    drive(test)
+
+
+def test_a_database_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as other:
+        other.execute("CREATE TABLE tasks (a)")
+    with pytest.raises(ValueError, match="somebody else's"):
+        Store(tmp_path / "other.db")
+    with sqlite3.connect(tmp_path / "other.db") as other:
+        assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("tasks",)]
 
 
 def test_nothing_of_an_ended_task_stays_in_memory(tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
-import shutil
 import tempfile
 import threading
 import time
 from pathlib import Path
+
+from kerneldojo.contestant.removal import remove_tree
 
 PREFIX = "dojo-judge-"
 _UNFINISHED = "dojo-new-"
@@ -41,10 +42,10 @@ class Scratch:
     def close(self) -> None:
         """Remove it and all that is in it; what was killed just now may write its last meanwhile."""
         until = time.monotonic() + _PATIENCE_SECONDS
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_tree(self.folder)
         while self.folder.exists() and time.monotonic() < until:
             time.sleep(0.05)
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove_tree(self.folder)
         os.close(self._lock)
 
 
@@ -65,7 +66,7 @@ def _remove_if_left(folder: Path, least_age: float) -> None:
         status = os.fstat(descriptor)
         if status.st_uid == os.geteuid() and time.time() - status.st_mtime >= least_age:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
     except BlockingIOError:
         pass  # Its owner lives.
     finally:

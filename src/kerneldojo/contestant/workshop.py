@@ -22,7 +22,6 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
-import shutil
 import socket
 import threading
 import traceback
@@ -32,6 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kerneldojo.contestant.removal import remove_tree
 from kerneldojo.contestant.wire import Channel, MalformedFrame, WireError
 from kerneldojo.devices.cuda.compiler import Compiler, ExtensionError, Order, UnsupportedOnDevice
 
@@ -131,7 +131,7 @@ class Workshop:
         except UnsupportedOnDevice as error:
             return Product({"unsupported": str(error)})
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
 
 
 def _sealed(content: bytes) -> int:

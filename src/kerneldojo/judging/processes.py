@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 import socket
 import tempfile
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kerneldojo.contestant.arena import HostArena
+from kerneldojo.contestant.removal import remove_tree
 from kerneldojo.contestant.sandbox.processes import descendants
 from kerneldojo.contestant.scratch import own_folder
 from kerneldojo.contestant.wire import ChannelClosed, DeadlinePassed, MalformedFrame, WireError, channel_pair
@@ -273,7 +273,7 @@ class Session:
         try:
             self.arena.close()
         finally:  # A device that was lost does not take memory back.
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            remove_tree(self._scratch)
 
 
 def host_arena(num_bytes: int) -> HostArena:

@@ -152,12 +152,14 @@ class Slot:
             while not self._closed.is_set() and not self._owner.is_closed(self):
                 try:
                     self._revive()
-                except Sick as sick:
+                except Exception as error:  # Whatever it is: a slot without its keeper would never come back.
                     if self._owner.is_closed(self):
                         break
+                    is_sick = isinstance(error, Sick)
+                    reason = (str(error) or "sick") if is_sick else f"{type(error).__name__} in the pool"
                     self._well.clear()  # It may have been well until this check: its lanes wait, and do not spin.
-                    self._owner.change_health(self, str(sick) or "sick")
-                    log.warning("%s is not well: %s", self.device.name, sick)
+                    self._owner.change_health(self, reason)
+                    log.warning("%s is not well: %s", self.device.name, reason, exc_info=None if is_sick else error)
                     self._closed.wait(pause)
                     pause = min(2 * pause, self._config.longest_backoff_seconds)
                     continue

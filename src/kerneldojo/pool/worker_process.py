@@ -76,7 +76,10 @@ class WorkerProcess:
         self._is_lost = False
         self._ended = threading.Event()
         self._reader: threading.Thread | None = None
-        self._scratch = Scratch()
+        try:
+            self._scratch = Scratch()
+        except OSError as error:
+            raise Sick(f"there is no temporary folder for its worker: {error.strerror}") from None
         self._channel, theirs = channel_pair()
         fields = [theirs.fileno(), os.getpid(), device, num_verdicts, int(config.reuse_reference_times)]
         pace = config.pace.model_dump_json()
@@ -85,10 +88,16 @@ class WorkerProcess:
         environment = {**os.environ, "TMPDIR": str(self._scratch.folder), "PYTHONPATH": import_path()}
         if not device.startswith("cuda"):
             environment["OMP_NUM_THREADS"] = "1"  # One slot a core: more threads would only be in each other's way.
-        self._process = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, start_new_session=True
-        )
-        theirs.close()
+        try:
+            self._process = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        except OSError as error:
+            self._channel.close()
+            self._scratch.close()
+            raise Sick(f"its worker did not start: {error.strerror}") from None
+        finally:
+            theirs.close()
         self.pid = self._process.pid
         try:
             self.description = str(self._wait_ready(is_wanted).get("description", ""))

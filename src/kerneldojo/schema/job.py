@@ -13,12 +13,16 @@ MAX_TIMEOUT = 86_400.0
 """Most seconds that a candidate may be given: a day."""
 
 
+MAX_DEVICE_LENGTH = 200
+"""Longest name of a device: it stands in every list of tasks."""
+
+
 class Job(Frozen):
     """One candidate to be judged for one problem; what an `Executor` takes and the service stores."""
 
     problem: Problem
     candidate: Candidate
-    device: str = "auto"
+    device: str = Field(default="auto", max_length=MAX_DEVICE_LENGTH)
     """`auto` for any device of the pool, `cuda` for any GPU of it, else one of them: `cuda:1`, `cpu`, `model:h100`."""
     protocol: Literal["quick", "standard", "strict"] = "standard"
     """How thoroughly to judge; see `kerneldojo.judging.protocol`."""

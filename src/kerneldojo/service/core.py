@@ -45,10 +45,12 @@ class Service:
         self.statuses: Counter[str] = Counter()
         self.is_draining = False
         self.is_dismissed = False
+        self.is_hurried = False
+        """Set to let a drain end now, whatever still runs."""
         self.is_started = False
         self.is_stopped = False
         self._storage: Store | None = None
-        self.started_at = time.time()
+        self.started_at = time.monotonic()
         self._reserved = [0, 0]
         self.lookout = Lookout(self)
 
@@ -110,7 +112,7 @@ class Service:
         self.dispatcher.is_stopped = True
         deadline = time.monotonic() + self.config.grace_seconds
         log.info("draining: %d tasks run, %d wait in the store", len(self.dispatcher.runs), len(self.dispatcher.queue))
-        while (self.dispatcher.runs or len(self.journal)) and time.monotonic() < deadline:
+        while (self.dispatcher.runs or len(self.journal)) and time.monotonic() < deadline and not self.is_hurried:
             await asyncio.sleep(0.05)
         self.is_dismissed = True
         self.waiters.dismiss()

@@ -13,6 +13,7 @@ import secrets
 from typing import Any
 
 from prometheus_client import Counter
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kerneldojo.service.config import ServiceConfig, is_loopback
@@ -86,6 +87,9 @@ class Gate:
             await _answer(tell, 413, f"a body has at most {self._config.max_body_bytes} bytes", {"connection": "close"})
         except _TooManyBytes:
             await _answer(tell, 429, "too many bytes are being received", {"retry-after": "1", "connection": "close"})
+        except ClientDisconnect:
+            # It hung up amid its body: there is nobody to answer, and nothing of ours is at fault.
+            pass
         except Exception:
             log.exception("request %s (%s %r) failed", request_id, scope["method"], scope["path"][:200])
             if started:

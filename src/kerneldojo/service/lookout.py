@@ -69,7 +69,7 @@ class Lookout:
         return Overview(
             version=version("kerneldojo"),
             now=now,
-            uptime_seconds=now - self._service.started_at,
+            uptime_seconds=time.monotonic() - self._service.started_at,
             draining=self._service.is_draining,
             devices=await self.devices_for(viewer),
             queue=self.queue_state(viewer),

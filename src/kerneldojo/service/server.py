@@ -1,7 +1,7 @@
 """Running the application: uvicorn, with a drain between SIGTERM and the end.
 
 The first SIGTERM or SIGINT starts the drain: requests are still answered, new work is refused with 503, and what runs
-may finish within the grace time. A second one ends at once. Either way nothing is lost: what was not judged is judged
+may finish within the grace time. A second one ends that. Either way nothing is lost: what was not judged is judged
 after the next start.
 """
 
@@ -19,6 +19,7 @@ from fastapi import APIRouter
 from kerneldojo.pool.executor import Executor
 from kerneldojo.service.app import create_app
 from kerneldojo.service.config import ServiceConfig
+from kerneldojo.service.connections import Connection
 from kerneldojo.service.core import Service
 
 KEEP_ALIVE_SECONDS = 75
@@ -51,12 +52,15 @@ class Server(uvicorn.Server):
             self._announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """On a signal: drain first, then end; on the second one end at once."""
-        if self._draining is None and self.started:
+        """On a signal: drain; on the second one let go of what runs; on the third one do not even do that in order."""
+        if not self.started:
+            self.should_exit = True
+        elif self._draining is None:
             self._draining = asyncio.get_running_loop().create_task(self._drain())
-            return
-        self.force_exit = self._draining is not None
-        self.should_exit = True
+        elif not self._service.is_hurried:
+            self._service.is_hurried = True
+        else:
+            self.force_exit = self.should_exit = True
 
     async def _drain(self) -> None:
         await self._service.drain()
@@ -97,6 +101,7 @@ def serve(
     service: Service = app.state.service
     settings = uvicorn.Config(
         app,
+        http=Connection,
         log_level=log_level,
         access_log=False,
         server_header=False,

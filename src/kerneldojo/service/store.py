@@ -136,8 +136,11 @@ class Store:
         (found,) = self.writer.execute("PRAGMA user_version").fetchone()
         if found not in (0, VERSION):
             raise sqlite3.DatabaseError(f"its layout is version {found}, this program writes {VERSION}")
-        self.writer.executescript(LAYOUT)
-        self.writer.execute(f"PRAGMA user_version = {VERSION}")
+        (others,) = self.writer.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if found == 0 and others:
+            raise sqlite3.DatabaseError("it is somebody else's database")
+        # In one transaction: what was killed in between has nothing, and not a part that would be taken for another's.
+        self.writer.executescript(f"BEGIN; {LAYOUT} PRAGMA user_version = {VERSION}; COMMIT;")
 
     def reader(self) -> Reader:
         """A new connection that only reads; for one thread."""

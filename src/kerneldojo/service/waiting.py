@@ -114,7 +114,7 @@ class Tally:
 
     def per_minute(self, now: float) -> float:
         """Tasks that ended in the last 60 seconds."""
-        return float(sum(number for second, number in self._seconds if second > now - 61))
+        return float(sum(number for second, number in self._seconds if now - 61 < second <= now))
 
     def history(self, now: float) -> tuple[int, ...]:
         """Tasks that ended in each of the last 60 minutes, the oldest first."""
