@@ -13,6 +13,7 @@ import pytest
 import torch
 import toy_world
 
+from kerneldojo.episodes import end_id
 from kerneldojo.rollout import Manifest, RunFolder
 from kerneldojo.training import sft
 from kerneldojo.training.config import KeepConfig
@@ -21,7 +22,7 @@ from kerneldojo.training.journal import read_journal
 from kerneldojo.training.models import GPU, GPU_LARGE, LAPTOP, ModelConfig, load_model, new_model, num_parameters
 from kerneldojo.training.parallel import Ranks
 from kerneldojo.training.settings import ConfigError
-from kerneldojo.training.tokens import encode, end_id, train_tokenizer
+from kerneldojo.training.tokens import encode, train_tokenizer
 
 
 def curve_of(output: Path) -> list[dict[str, Any]]:

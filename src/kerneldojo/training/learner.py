@@ -210,7 +210,17 @@ def open_learner(
         if new_ids and adapter is not None:
             raise ConfigError("model.new_tokens: adapters do not train the rows of new tokens")
         add_rows(model, new_ids)
+        _tell_end(model, tokenizer)
         return model, adapter
 
     model, adapter = open_once(ranks, open_it)
     return Learner(model, tokenizer, config, optimizer, ranks, adapter, sampler)
+
+
+def _tell_end(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Let the model's own settings, which go into its checkpoints, name every token that ends an answer: other engines
+    stop at those alone, and a base model's do not know its chat template's."""
+    settings, ends = cast("Any", model).generation_config, end_ids_of(model, tokenizer)
+    known = getattr(settings, "eos_token_id", None)
+    if settings is not None and set(ends) != set(known if isinstance(known, list) else [known]):
+        settings.eos_token_id = list(ends)
