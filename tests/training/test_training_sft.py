@@ -87,7 +87,9 @@ def test_a_prompt_that_is_too_long_for_this_tokenizer_ends_its_episode() -> None
     """Who collects without a tokenizer estimates the budget, at three bytes a token; ours may need more."""
     tokenizer, episodes = toy_world.tokenizer(), toy_world.played(repeats=1)
     longest = max(len(sample.prompt) for sample in sft.samples_of(episodes, tokenizer, KeepConfig(statuses=None), None))
-    tight = [one.model_copy(update={"settings": {**one.settings, "max_prompt_tokens": longest - 1}}) for one in episodes]
+    tight = [
+        one.model_copy(update={"settings": {**one.settings, "max_prompt_tokens": longest - 1}}) for one in episodes
+    ]
     kept = list(sft.samples_of(tight, tokenizer, KeepConfig(statuses=None), None))
     assert len(episodes) <= len(kept) < 2 * len(episodes)
     assert all(len(sample.prompt) < longest for sample in kept)
@@ -100,7 +102,9 @@ def test_epochs_of_other_lengths_than_the_first_have_every_sample_once(tmp_path:
     packing = {"row_tokens": 100, "micro_batch_tokens": 100}
     changes = {"num_validation": 0, "batch_tokens": 100, "packing": packing, "epochs": 4}
     told = toy_world.sft_config(tmp_path, tmp_path, **changes)
-    run = sft._Training(told, SimpleNamespace(pad_id=0), samples, Checkpoints(tmp_path))  # pyright: ignore
+    run = sft._Training(
+        told, SimpleNamespace(pad_id=0, scorer=SimpleNamespace(can_pack=True)), samples, Checkpoints(tmp_path)
+    )  # pyright: ignore
     lengths = [len(run._epoch(epoch)) for epoch in range(4)]
     assert min(lengths) < lengths[0] < max(lengths)
     for epoch, length in enumerate(lengths):

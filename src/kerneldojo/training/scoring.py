@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
+ROUNDING = 1e-3
+"""Share of the largest logit by which two ways to compute the same may differ; what is not the same differs by more."""
+
+
 class Scorer(nn.Module):
     """A causal model as a function from packed rows to log-probabilities of the answers in them."""
 
@@ -42,6 +46,7 @@ class Scorer(nn.Module):
         self.dtype, self.is_fused = dtype, is_fused
         self.chunk_size = chunk_size or (4096 if is_fused else 1024)
         self.is_plain = has_plain_output(model)
+        self.can_pack = keeps_samples_apart(model)
 
     def forward(self, batch: Batch, temperature: float = 1.0) -> TokenLogProbs:
         """(K,) log-probabilities and entropies of `batch.targets` at `temperature`, float32."""
@@ -82,6 +87,26 @@ def has_plain_output(model: PreTrainedModel) -> bool:
     logits = model(input_ids=ids, use_cache=False).logits
     model.train(training)
     return torch.allclose(logits.float(), (hidden @ head.weight.T).float(), rtol=1e-3, atol=1e-4)
+
+
+@torch.no_grad()
+def keeps_samples_apart(model: PreTrainedModel) -> bool:
+    """Whether of two samples in a row the second one does not see the first, found out by trying.
+
+    Positions that start again tell most models so. Some look at none: those with ALiBi (BLOOM, Falcon, MPT), OPT, and
+    those that carry a state from token to token (Mamba).
+    """
+    inner = cast("Any", model)
+    weight: Tensor = inner.get_input_embeddings().weight
+    lengths = (8, 4)
+    ids = torch.arange(sum(lengths), device=weight.device) % weight.shape[0]
+    positions = torch.cat([torch.arange(length, device=weight.device) for length in lengths])
+    training = model.training
+    model.eval()
+    packed = inner(input_ids=ids[None], position_ids=positions[None], use_cache=False).logits[0, lengths[0] :].float()
+    alone = inner(input_ids=ids[None, lengths[0] :], use_cache=False).logits[0].float()
+    model.train(training)
+    return bool((packed - alone).abs().max() <= ROUNDING * alone.abs().max())
 
 
 @torch.no_grad()

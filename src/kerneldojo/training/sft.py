@@ -131,6 +131,7 @@ class _Training:
             row_tokens=packing.row_tokens,
             batch_tokens=packing.micro_batch_tokens,
             pad_id=self.learner.pad_id,
+            alone=not self.learner.scorer.can_pack,
         )
         each = max(1, config.batch_tokens // packing.micro_batch_tokens)
         return [batches[start : start + each] for start in range(0, len(batches), each)]
@@ -159,6 +160,7 @@ class _Training:
             row_tokens=packing.row_tokens,
             batch_tokens=packing.micro_batch_tokens,
             pad_id=self.learner.pad_id,
+            alone=not self.learner.scorer.can_pack,
         )
         num_tokens = sum(len(sample.answer) for sample in self.validation)
         return -float(self.learner.score(batches, num_tokens, 1.0).log_probs.sum()) / num_tokens

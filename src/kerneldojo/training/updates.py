@@ -237,6 +237,7 @@ class Updates:
             batch_tokens=packing.micro_batch_tokens,
             pad_id=self.learner.pad_id,
             any_order=True,
+            alone=not self.learner.scorer.can_pack,
         )
 
     def _reference_log_probs(self, batches: Sequence[Batch], data: StepData) -> Tensor | None:
