@@ -73,6 +73,15 @@ def test_overrides_reach_any_depth() -> None:
         ("seed=-1", "seed: "),
         ("steps=true", "steps: "),
         ("staleness=true", "staleness: "),
+        ("problems=graphs:train", "problems: Input should be a valid list"),
+        ('problems=["graphs:test"]', "problems: graphs:test is held out"),
+        ('problems=[" graphs:validation"]', "graphs:validation is held out"),
+        ('evaluation.problems=["graphs:test"]', "evaluation.problems: graphs:test is opened when a run is over"),
+        ("packing.row_tokens=8192", "packing: row_tokens (8192) is larger than micro_batch_tokens"),
+        ("samples_per_prompt=1", "toml: samples_per_prompt = 1: "),
+        ("model.lora.dropout=0.1", "model.lora.dropout: "),
+        ("learning.kl=0.1", "learning.kl: Input should be a valid table"),
+        ("model.new=tiny", "model.new: Input should be a valid table"),
         ("play.num_turns=true", "play.num_turns: "),
         ("sampling.engine.max_rows=true", "sampling.engine.max_rows: "),
     ],
@@ -85,7 +94,13 @@ def test_a_mistake_is_one_line_that_names_its_key(override: str, key: str) -> No
 
 @pytest.mark.parametrize(
     ("override", "key"),
-    [("epochs=inf", "epochs: "), ("seed=-1", "seed: "), ("evaluate_every=true", "evaluate_every: ")],
+    [
+        ("epochs=inf", "epochs: "),
+        ("seed=-1", "seed: "),
+        ("evaluate_every=true", "evaluate_every: "),
+        ("batch_tokens=100", "batch_tokens (100) is smaller than packing.micro_batch_tokens"),
+        ('keep.statuses=["fast"]', "keep.statuses.0: "),
+    ],
 )
 def test_sft_is_as_strict(override: str, key: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -99,6 +114,24 @@ def test_a_truth_value_is_one() -> None:
     assert told.filter_groups is True and told.judge.after_writing is False and told.log.tensorboard is False
     thinking = load_config(RLConfig, path, ["play.template.enable_thinking=false"]).play.template
     assert thinking == {"enable_thinking": False}
+
+
+def test_a_table_of_the_optimizer_tells_the_learning_rate(tmp_path: Path) -> None:
+    """Its default belongs to models from nothing: a thousand times that of the papers."""
+    path = tmp_path / "rl.toml"
+    path.write_text('output = "out"\nproblems = ["katas"]\nmodel = { path = "model" }\nplay = { device = "cuda" }\n')
+    assert load_config(RLConfig, path).optimizer.learning_rate == 1e-6
+    with pytest.raises(ConfigError, match=r"toml: optimizer\.learning_rate is missing"):
+        load_config(RLConfig, path, ["optimizer.max_grad_norm=0.5"])
+
+
+def test_one_answer_a_prompt_is_enough_where_turns_are_compared() -> None:
+    path = RECIPES[0].parent / "laptop-rl.toml"
+    for more in (
+        ["learning.advantage.type=trloo", "learning.advantage.alone=return"],
+        ["learning.advantage.type=kevin", "play.num_turns=2"],
+    ):
+        assert load_config(RLConfig, path, ["samples_per_prompt=1", *more]).samples_per_prompt == 1
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import pytest
 import torch
 import toy_world
 
-from kerneldojo.episodes import end_id
+from kerneldojo.episodes import end_id, first_episode
+from kerneldojo.problems.graphs import Split, graph_problems
 from kerneldojo.rollout import Manifest, RunFolder
 from kerneldojo.training import sft
 from kerneldojo.training.checkpoints import Checkpoints
@@ -115,9 +116,24 @@ def test_epochs_of_other_lengths_than_the_first_have_every_sample_once(tmp_path:
 def test_data_that_is_not_there(tmp_path: Path, collected: Path, ranks: Ranks) -> None:
     with pytest.raises(ConfigError, match=r"data: .* is not a folder"):
         sft.train_sft(toy_world.sft_config(tmp_path / "run", tmp_path / "nothing"), ranks, show=False)
+    with pytest.raises(ConfigError, match=r"data: .* holds no run"):
+        sft.train_sft(toy_world.sft_config(tmp_path / "run", tmp_path), ranks, show=False)
     told = toy_world.sft_config(tmp_path / "other", collected, keep={"max_tokens": 3})
     with pytest.raises(ConfigError, match="data: 0 samples"):
         sft.train_sft(told, ranks, show=False)
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test", "extrapolation"])
+def test_what_is_held_out_is_not_imitated(split: Split, tmp_path: Path) -> None:
+    with RunFolder(tmp_path).open(Manifest(settings={})) as run:
+        for problem in [*toy_world.problems(), *graph_problems(split, count=1)]:
+            run.add_episode(first_episode(problem, toy_world.PLAY).model_copy(update={"finish": "turns"}))
+    told = toy_world.sft_config(tmp_path / "run", tmp_path)
+    if split == "train":
+        assert len(list(sft.read_episodes(told))) == 4
+    else:
+        with pytest.raises(ConfigError, match=rf"^data: .* has answers to graphs:{split}/.* held out"):
+            list(sft.read_episodes(told))
 
 
 def test_a_refused_run_does_not_lock_its_folder(tmp_path: Path, collected: Path, ranks: Ranks) -> None:

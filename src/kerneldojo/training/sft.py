@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from kerneldojo.episodes import PromptTooLong, answer_ids, config_of, messages_at, render
-from kerneldojo.schema import Episode, Status, Turn, content_hash
+from kerneldojo.schema import Episode, Problem, Status, Turn, content_hash
 from kerneldojo.training.checkpoints import CheckpointError, Checkpoints
-from kerneldojo.training.config import KeepConfig, SFTConfig
+from kerneldojo.training.config import HELD_OUT, KeepConfig, SFTConfig
 from kerneldojo.training.display import Display
 from kerneldojo.training.journal import Journal
 from kerneldojo.training.learner import Learner, open_learner
@@ -209,14 +209,35 @@ def read_episodes(config: SFTConfig) -> Iterator[Episode]:
     """All episodes of the run folders.
 
     Raises:
-        ConfigError: a folder that is none.
+        ConfigError: a folder that is none, or holds no run, or answers to problems that are held out.
     """
     from kerneldojo.rollout import RunFolder
 
+    seen: set[str] = set()
     for folder in config.data:
         if not folder.is_dir():
             raise ConfigError(f"data: {folder} is not a folder")
-        yield from RunFolder(folder).episodes()
+        if RunFolder(folder).manifest() is None:
+            raise ConfigError(f"data: {folder} holds no run of `dojo collect`")
+        for episode in RunFolder(folder).episodes():
+            problem = episode.problem
+            if problem.hash not in seen and (spec := set_of(problem)) in HELD_OUT:
+                raise ConfigError(f"data: {folder} has answers to {spec}/{problem.name}, which is held out")
+            seen.add(problem.hash)
+            yield episode
+
+
+def set_of(problem: Problem) -> str | None:
+    """The frozen set that a generated graph belongs to, whatever it was drawn for (`graphs:test`); None for others."""
+    from kerneldojo.problems.graphs import graph_of, split_of
+    from kerneldojo.problems.source import ProblemError
+
+    if problem.suite != "graphs":
+        return None
+    try:
+        return f"graphs:{split_of(graph_of(problem))}"
+    except ProblemError:  # a graph of another version, or somebody's own suite of this name
+        return None
 
 
 def corpus(episodes: Iterable[Episode]) -> Iterator[str]:
