@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from kerneldojo.algorithms import DR_KERNEL, KEVIN, KevinConfig, TRLOOConfig
+from kerneldojo.episodes import PlayConfig
+from kerneldojo.episodes.prompts import task
+from kerneldojo.problems.suite import load_suite
 from kerneldojo.training.config import RLConfig, SFTConfig
 from kerneldojo.training.settings import ConfigError, load_config
 
@@ -140,3 +143,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("steps = = 3")
     with pytest.raises(ConfigError, match="not valid TOML"):
         load_config(RLConfig, tmp_path / "bad.toml")
+
+
+@pytest.mark.parametrize("name", ["dr-kernel-qwen3-8b", "dr-kernel-qwen3-14b", "tritonrl-qwen3-8b"])
+def test_rl_asks_as_the_cold_start_was_asked(name: str) -> None:
+    """`dojo collect` asks for a plan; a policy that is asked otherwise in RL than in SFT is asked for something new."""
+    play = load_config(RLConfig, RECIPES[0].parent / f"{name}-rl.toml").play
+    problem = load_suite("katas:1", "full")[0]
+    assert task(problem, play) == task(problem, PlayConfig(device="cuda", ask_plan=True))
