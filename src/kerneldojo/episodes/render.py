@@ -127,9 +127,9 @@ class _Codec:
         self._skeletons: dict[tuple[int, str], list[str]] = {}
         added: dict[int, Any] = getattr(tokenizer, "added_tokens_decoder", {})
         special = {str(token) for token in added.values() if getattr(token, "special", False)}
-        ends = {getattr(tokenizer, "eos_token_id", None)} - {None}
-        self._special_ids = {number for number, token in added.items() if str(token) in special} | ends
-        self._own_end = tuple(ends)
+        own: int | None = getattr(tokenizer, "eos_token_id", None)
+        self._own_end = () if own is None else (own,)
+        self._special_ids = {number for number, token in added.items() if str(token) in special} | set(self._own_end)
         self._control = sorted((t for t in special if len(t) > 2 and not t.isalnum()), key=len, reverse=True)
 
     def encode(self, text: str) -> tuple[int, ...]:
