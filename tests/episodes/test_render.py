@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from copy import copy
+from types import SimpleNamespace
 
 import pytest
 from chat_tokenizer import LLAMA, TEMPLATE, tokenizer
@@ -16,12 +18,14 @@ from kerneldojo.episodes import (
     PlayConfig,
     Summaries,
     answer_ids,
+    end_id,
     first_episode,
     job_for,
     next_messages,
     render,
     with_turn,
 )
+from kerneldojo.policies.rows import end_ids_of
 from kerneldojo.schema import Answer, Episode, Status
 
 END = "<|im_end|>"
@@ -171,3 +175,32 @@ def test_a_tokenizer_without_a_template_is_refused_in_one_line():
 def test_a_turn_that_was_not_reached_has_no_prompt():
     with pytest.raises(ValueError, match="turn 1 has no prompt yet"):
         render(first_episode(PROBLEM, FOREVER), 1, tokenizer())
+
+
+MISTRAL = (  # of its first versions, and of Llama 2: a space, then the tokenizer's end
+    "{% for message in messages %}{% if message.role == 'user' %}{{ '[INST] ' + message.content + ' [/INST]' }}"
+    "{% else %}{{ ' ' + message.content + ' ' + eos_token }}{% endif %}{% endfor %}"
+)
+PLAIN = "{% for message in messages %}{{ message.role + ': ' + message.content + '\n\n' }}{% endfor %}assistant: "
+
+
+@pytest.mark.parametrize(
+    ("template", "ends"), [(TEMPLATE, [END]), (MISTRAL, [" ", "<|eot_id|>"]), (PLAIN, ["<|eot_id|>"])]
+)
+def test_answers_end_with_a_token_of_control_at_which_a_sampler_stops(template, ends):
+    """Base models have an end token of their own beside that of their chat template."""
+    tok = copy(tokenizer(template))
+    tok.eos_token = "<|eot_id|>"
+    last = tok.convert_tokens_to_ids(ends[-1])
+    assert answer_ids(Answer(text="abc"), FOREVER, tok) == [*ids_of("abc", tok), *ids_of("".join(ends), tok)]
+    assert end_id(tok) == last
+    nothing = SimpleNamespace(config=SimpleNamespace(eos_token_id=None))
+    assert set(end_ids_of(nothing, tok)) == {last, tok.eos_token_id}
+    episode = first_episode(PROBLEM, FOREVER)
+    told = Answer(text="abc", answer_ids=tuple(answer_ids(Answer(text="abc"), FOREVER, tok)))
+    assert render(with_turn(episode, told, None), 1, tok).count(last) == (3 if template == TEMPLATE else 1)
+
+
+def test_a_template_that_cannot_be_used_leaves_the_tokenizer_s_end():
+    tok = tokenizer("{{ messages[0].role }}")
+    assert end_ids_of(SimpleNamespace(config=SimpleNamespace(eos_token_id=5)), tok) == (tok.eos_token_id, 5)

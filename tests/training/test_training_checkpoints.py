@@ -164,6 +164,15 @@ def test_a_journal_that_cannot_be_written_says_so(tmp_path: Path) -> None:
         Journal(tmp_path, LogConfig(tensorboard=False, tracker="wandb"), {})
 
 
+def test_a_journal_on_a_full_disk_says_so_until_its_end(tmp_path: Path) -> None:
+    """What could not be written is tried once more as the file is closed, and fails again."""
+    journal = Journal(tmp_path, LOG, {})
+    with files_of_at_most(10):
+        for act in (lambda: journal.write({"step": 1, "loss": 0.5}), journal.close):
+            with pytest.raises(JournalError, match=r"^cannot write .*metrics\.jsonl: File too large$"):
+                act()
+
+
 def test_a_run_that_began_before_a_setting_existed_goes_on_as_it_was(tmp_path: Path) -> None:
     ranks = Ranks(0, 1, torch.device("cpu"))
     told = toy_world.rl_config(tmp_path / "run", tmp_path / "model")

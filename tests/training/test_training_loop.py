@@ -345,6 +345,27 @@ def test_a_run_that_was_refused_for_its_model_can_be_mended(config, ranks: Ranks
     assert train_rl(told, TextJudge(), ranks, resume=True, show=False).steps == 1
 
 
+def test_prompts_leave_room_for_an_answer(config, ranks: Ranks) -> None:
+    """Without a limit of their own prompts of many turns would outgrow the 512 positions of the toy model."""
+    play = toy_world.PLAY.model_copy(update={"max_prompt_tokens": None, "num_turns": 20})
+    few = {"steps": 1, "prompts_per_step": 1, "samples_per_prompt": 2, "evaluation": {"problems": ()}}
+    told = config(play=play, **few)
+    assert train_rl(told, TextJudge(), ranks, show=False).reason == "finished"
+    episodes = [json.loads(line) for line in (told.output / "rollouts" / "step-000001.jsonl").read_text().splitlines()]
+    longest = max(len(turn["answer"]["prompt_ids"]) for one in episodes for turn in one["turns"])
+    assert {len(one["turns"]) for one in episodes} == {20} and 400 < longest <= 512 - 40
+    for limit in (None, 400):
+        play = toy_world.PLAY.model_copy(update={"max_prompt_tokens": limit, "max_answer_tokens": 512})
+        with pytest.raises(ConfigError, match=r"^play\.max_answer_tokens: .*answers of 512 do not fit the model"):
+            train_rl(config(name=f"refused-{limit}", play=play), TextJudge(), ranks, show=False)
+
+
+def test_prompts_of_which_none_fits_end_the_run(config, ranks: Ranks) -> None:
+    play = toy_world.PLAY.model_copy(update={"max_prompt_tokens": 3})
+    outcome = train_rl(config(steps=9, max_skipped=2, play=play), TextJudge(), ranks, show=False)
+    assert outcome.steps == 2 and outcome.reason.endswith("no problem's prompt fits play.max_prompt_tokens")
+
+
 def test_arguments_that_a_chat_template_cannot_take_are_told(config, ranks: Ranks) -> None:
     told = config(play=toy_world.PLAY.model_copy(update={"template": {"messages": 3}}))
     with pytest.raises(ConfigError, match=r"play\.template: ") as caught:
@@ -358,6 +379,14 @@ def test_a_judging_device_that_nobody_has_is_told(device: str, service: str | No
     told = config(play=toy_world.PLAY.model_copy(update={"device": device}), judge={"service": service})
     with pytest.raises(ConfigError, match=r"play\.device: .*zx81"):
         open_executor(told)
+
+
+def test_a_folder_for_verdicts_that_cannot_be_is_told(config, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    told = config(judge={"cache": tmp_path / "file" / "verdicts"})
+    for key, one in (("judge.cache", told), ("output", config(name="file/run"))):
+        with pytest.raises(ConfigError, match=rf"^{key}: cannot write "):
+            open_executor(one)
 
 
 def test_a_gpu_that_is_not_here_may_be_at_a_service(config) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import toy_world
 from pydantic import ValidationError
 from toy_world import TextJudge
 
+from kerneldojo.policies.rows import SamplerConfig
 from kerneldojo.training.learner import open_learner
 from kerneldojo.training.models import LoRAConfig, ModelConfig, check_path, load_model
 from kerneldojo.training.optimizing import OptimizerConfig
@@ -19,6 +21,7 @@ from kerneldojo.training.parallel import Ranks
 from kerneldojo.training.rl import train_rl
 from kerneldojo.training.settings import ConfigError
 from kerneldojo.training.sft import train_sft
+from kerneldojo.training.tokens import load_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +56,37 @@ def test_an_adapter_is_trained_on(adapted: Path, imitator: Path, ranks: Ranks, t
         learner.gather_weights()(folder)
         assert torch.allclose(logits(load_model(str(folder))), known, atol=1e-5)
         assert json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"] == str(imitator)
+
+
+def test_dropout_is_a_matter_of_training(adapted: Path, ranks: Ranks) -> None:
+    for lora, rate in ((None, 0.0), ({"rank": 4, "dropout": 0.25}, 0.25)):
+        settings = adapted.parent.parent / f"dropped-{rate}"
+        shutil.copytree(adapted, settings)
+        told = json.loads((settings / "adapter_config.json").read_text())
+        (settings / "adapter_config.json").write_text(json.dumps({**told, "lora_dropout": 0.5}))
+        model = opened(ranks, path=str(settings), lora=lora).model
+        found = {one.p for one in model.modules() if isinstance(one, torch.nn.Dropout)}
+        assert found == ({rate} if rate else set())
+
+
+def test_a_base_model_learns_of_the_end_that_its_chat_template_writes(
+    imitator: Path, ranks: Ranks, tmp_path: Path
+) -> None:
+    """Base models end with a token of their own; whoever samples has to stop at the template's, too."""
+    base = tmp_path / "base"
+    shutil.copytree(imitator, base)
+    tokenizer: Any = load_tokenizer(str(base))
+    end, other = tokenizer.eos_token_id, tokenizer.pad_token_id
+    tokenizer.eos_token = tokenizer.pad_token
+    tokenizer.save_pretrained(base)
+    for name in ("config.json", "generation_config.json"):
+        told = json.loads((base / name).read_text())
+        (base / name).write_text(json.dumps({**told, "eos_token_id": other}))
+    learner = open_learner(ModelConfig(path=str(base)), OptimizerConfig(), ranks, sampler=SamplerConfig())
+    assert learner.sampler is not None and set(learner.sampler.end_ids) == {end, other}
+    learner.gather_weights()(tmp_path / "saved")
+    told = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
+    assert set(told["eos_token_id"]) == {end, other}
 
 
 def test_new_adapters_begin_from_the_runs_seed(imitator: Path, ranks: Ranks) -> None:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import toy_world
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, GemmaConfig, LlamaConfig, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    BloomConfig,
+    FalconConfig,
+    GemmaConfig,
+    GPT2Config,
+    LlamaConfig,
+    MambaConfig,
+    OPTConfig,
+    Qwen3Config,
+)
 
 from kerneldojo.policies.sampler import SamplerConfig
 from kerneldojo.training.learner import open_learner
@@ -65,12 +77,14 @@ def test_short_samples_of_very_different_lengths_are_packed_all_the_same() -> No
     assert [tuple(batch.input_ids.shape) for batch in alone] == [(2, 62), (2, 61)]
 
 
-@given(st.integers(1, 30), st.integers(0, 5), st.booleans(), st.data())
+@given(st.integers(1, 30), st.integers(0, 5), st.booleans(), st.booleans(), st.data())
 @settings(max_examples=50)
-def test_batches_hold_the_tokens_of_the_chosen(count: int, seed: int, any_order: bool, data: st.DataObject) -> None:
+def test_batches_hold_the_tokens_of_the_chosen(
+    count: int, seed: int, any_order: bool, alone: bool, data: st.DataObject
+) -> None:
     samples = random_samples(count, seed)
     chosen = data.draw(st.lists(st.sampled_from(range(count)), unique=True))
-    batches = make_batches(samples, chosen=chosen, row_tokens=40, batch_tokens=100, any_order=any_order)
+    batches = make_batches(samples, chosen=chosen, row_tokens=40, batch_tokens=100, any_order=any_order, alone=alone)
     offsets = token_offsets(samples)
     expected = sorted(token for index in chosen for token in range(offsets[index], offsets[index + 1]))
     assert sorted(token for batch in batches for token in batch.tokens.tolist()) == expected
@@ -109,6 +123,34 @@ def test_packed_is_equal_to_one_by_one(family: str) -> None:
         assert torch.allclose(alone.entropy, packed.entropy, atol=1e-5)
         for first, second in zip(alone_grads, packed_grads, strict=True):
             assert torch.allclose(first, second, atol=1e-5)
+
+
+SMALL: dict[str, Any] = {"vocab_size": 256, "hidden_size": 32, "num_hidden_layers": 2}
+HEADS: dict[str, Any] = {"num_attention_heads": 4}
+
+
+@pytest.mark.parametrize(
+    ("config", "can_pack"),
+    [
+        (Qwen3Config(**SMALL, **HEADS, num_key_value_heads=2, intermediate_size=48, head_dim=8), True),
+        (GPT2Config(vocab_size=256, n_embd=32, n_layer=2, n_head=4), True),
+        (OPTConfig(**SMALL, **HEADS, ffn_dim=48, word_embed_proj_dim=32), False),
+        (BloomConfig(vocab_size=256, hidden_size=32, n_layer=2, n_head=4), False),
+        (FalconConfig(**SMALL, **HEADS), False),
+        (MambaConfig(**SMALL), False),
+    ],
+    ids=lambda told: getattr(told, "model_type", None),
+)
+def test_models_that_cannot_tell_samples_apart_get_each_alone(config: Any, can_pack: bool) -> None:
+    torch.manual_seed(0)
+    scorer = Scorer(AutoModelForCausalLM.from_config(config)).eval()
+    assert scorer.traits.can_pack is can_pack
+    samples = random_samples(8)
+    results = []
+    for packing in ({"row_tokens": 1, "batch_tokens": 1}, {"row_tokens": 64, "batch_tokens": 128}):
+        batches = make_batches(samples, **packing, alone=not scorer.traits.can_pack)
+        results.append(score_all(scorer, batches, token_offsets(samples)[-1], 1.0, CPU).log_probs)
+    assert torch.allclose(*results, atol=1e-4)
 
 
 def test_scores_are_those_of_the_model_itself() -> None:

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from kerneldojo.algorithms import DR_KERNEL, KEVIN, KevinConfig, TRLOOConfig
+from kerneldojo.episodes import PlayConfig
+from kerneldojo.episodes.prompts import task
+from kerneldojo.problems.suite import load_suite
 from kerneldojo.training.config import RLConfig, SFTConfig
 from kerneldojo.training.settings import ConfigError, load_config
 
@@ -73,6 +76,15 @@ def test_overrides_reach_any_depth() -> None:
         ("seed=-1", "seed: "),
         ("steps=true", "steps: "),
         ("staleness=true", "staleness: "),
+        ("problems=graphs:train", "problems: Input should be a valid list"),
+        ('problems=["graphs:test"]', "problems: graphs:test is held out"),
+        ('problems=[" graphs:validation"]', "graphs:validation is held out"),
+        ('evaluation.problems=["graphs:test"]', "evaluation.problems: graphs:test is opened when a run is over"),
+        ("packing.row_tokens=8192", "packing: row_tokens (8192) is larger than micro_batch_tokens"),
+        ("samples_per_prompt=1", "toml: samples_per_prompt = 1: "),
+        ("model.lora.dropout=0.1", "model.lora.dropout: "),
+        ("learning.kl=0.1", "learning.kl: Input should be a valid table"),
+        ("model.new=tiny", "model.new: Input should be a valid table"),
         ("play.num_turns=true", "play.num_turns: "),
         ("sampling.engine.max_rows=true", "sampling.engine.max_rows: "),
     ],
@@ -85,7 +97,13 @@ def test_a_mistake_is_one_line_that_names_its_key(override: str, key: str) -> No
 
 @pytest.mark.parametrize(
     ("override", "key"),
-    [("epochs=inf", "epochs: "), ("seed=-1", "seed: "), ("evaluate_every=true", "evaluate_every: ")],
+    [
+        ("epochs=inf", "epochs: "),
+        ("seed=-1", "seed: "),
+        ("evaluate_every=true", "evaluate_every: "),
+        ("batch_tokens=100", "batch_tokens (100) is smaller than packing.micro_batch_tokens"),
+        ('keep.statuses=["fast"]', "keep.statuses.0: "),
+    ],
 )
 def test_sft_is_as_strict(override: str, key: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -101,9 +119,35 @@ def test_a_truth_value_is_one() -> None:
     assert thinking == {"enable_thinking": False}
 
 
+def test_a_table_of_the_optimizer_tells_the_learning_rate(tmp_path: Path) -> None:
+    """Its default belongs to models from nothing: a thousand times that of the papers."""
+    path = tmp_path / "rl.toml"
+    path.write_text('output = "out"\nproblems = ["katas"]\nmodel = { path = "model" }\nplay = { device = "cuda" }\n')
+    assert load_config(RLConfig, path).optimizer.learning_rate == 1e-6
+    with pytest.raises(ConfigError, match=r"toml: optimizer\.learning_rate is missing"):
+        load_config(RLConfig, path, ["optimizer.max_grad_norm=0.5"])
+
+
+def test_one_answer_a_prompt_is_enough_where_turns_are_compared() -> None:
+    path = RECIPES[0].parent / "laptop-rl.toml"
+    for more in (
+        ["learning.advantage.type=trloo", "learning.advantage.alone=return"],
+        ["learning.advantage.type=kevin", "play.num_turns=2"],
+    ):
+        assert load_config(RLConfig, path, ["samples_per_prompt=1", *more]).samples_per_prompt == 1
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read"):
         load_config(RLConfig, tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("steps = = 3")
     with pytest.raises(ConfigError, match="not valid TOML"):
         load_config(RLConfig, tmp_path / "bad.toml")
+
+
+@pytest.mark.parametrize("name", ["dr-kernel-qwen3-8b", "dr-kernel-qwen3-14b", "tritonrl-qwen3-8b"])
+def test_rl_asks_as_the_cold_start_was_asked(name: str) -> None:
+    """`dojo collect` asks for a plan; a policy that is asked otherwise in RL than in SFT is asked for something new."""
+    play = load_config(RLConfig, RECIPES[0].parent / f"{name}-rl.toml").play
+    problem = load_suite("katas:1", "full")[0]
+    assert task(problem, play) == task(problem, PlayConfig(device="cuda", ask_plan=True))

@@ -7,21 +7,28 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import toy_world
 
+from kerneldojo.episodes import end_id, first_episode
+from kerneldojo.problems.graphs import Split, graph_problems
 from kerneldojo.rollout import Manifest, RunFolder
 from kerneldojo.training import sft
+from kerneldojo.training.checkpoints import Checkpoints
 from kerneldojo.training.config import KeepConfig
 from kerneldojo.training.display import Display, curve
 from kerneldojo.training.journal import read_journal
 from kerneldojo.training.models import GPU, GPU_LARGE, LAPTOP, ModelConfig, load_model, new_model, num_parameters
+from kerneldojo.training.packing import Sample
 from kerneldojo.training.parallel import Ranks
+from kerneldojo.training.scoring import Traits
 from kerneldojo.training.settings import ConfigError
-from kerneldojo.training.tokens import encode, end_id, train_tokenizer
+from kerneldojo.training.tokens import encode, train_tokenizer
 
 
 def curve_of(output: Path) -> list[dict[str, Any]]:
@@ -78,12 +85,56 @@ def test_cut_answers_are_not_imitated() -> None:
     assert len(list(sft.samples_of([whole], toy_world.tokenizer(), KeepConfig(statuses=None), None))) == 1
 
 
+def test_a_prompt_that_is_too_long_for_this_tokenizer_ends_its_episode() -> None:
+    """Who collects without a tokenizer estimates the budget, at three bytes a token; ours may need more."""
+    tokenizer, episodes = toy_world.tokenizer(), toy_world.played(repeats=1)
+    longest = max(len(sample.prompt) for sample in sft.samples_of(episodes, tokenizer, KeepConfig(statuses=None), None))
+    tight = [
+        one.model_copy(update={"settings": {**one.settings, "max_prompt_tokens": longest - 1}}) for one in episodes
+    ]
+    kept = list(sft.samples_of(tight, tokenizer, KeepConfig(statuses=None), None))
+    assert len(episodes) <= len(kept) < 2 * len(episodes)
+    assert all(len(sample.prompt) < longest for sample in kept)
+
+
+def test_epochs_of_other_lengths_than_the_first_have_every_sample_once(tmp_path: Path) -> None:
+    """Packed in another order the same samples may take a step more or less."""
+    chance = np.random.default_rng(24)
+    samples = [Sample((1,), (number + 2,) * int(chance.integers(2, 60))) for number in range(120)]
+    packing = {"row_tokens": 100, "micro_batch_tokens": 100}
+    changes = {"num_validation": 0, "batch_tokens": 100, "packing": packing, "epochs": 4}
+    told = toy_world.sft_config(tmp_path, tmp_path, **changes)
+    scorer = SimpleNamespace(traits=Traits(is_plain=True, can_pack=True))
+    learner: Any = SimpleNamespace(pad_id=0, scorer=scorer)
+    run = sft._Training(told, learner, samples, Checkpoints(tmp_path))
+    lengths = [len(run._epoch(epoch)) for epoch in range(4)]
+    assert min(lengths) < lengths[0] < max(lengths)
+    for epoch, length in enumerate(lengths):
+        seen = [token for _ in range(length) for batch in run._next_batches() for token in batch.tokens.tolist()]
+        assert run.epoch == epoch and sorted(seen) == list(range(sum(len(sample.answer) for sample in samples)))
+
+
 def test_data_that_is_not_there(tmp_path: Path, collected: Path, ranks: Ranks) -> None:
     with pytest.raises(ConfigError, match=r"data: .* is not a folder"):
         sft.train_sft(toy_world.sft_config(tmp_path / "run", tmp_path / "nothing"), ranks, show=False)
+    with pytest.raises(ConfigError, match=r"data: .* holds no run"):
+        sft.train_sft(toy_world.sft_config(tmp_path / "run", tmp_path), ranks, show=False)
     told = toy_world.sft_config(tmp_path / "other", collected, keep={"max_tokens": 3})
     with pytest.raises(ConfigError, match="data: 0 samples"):
         sft.train_sft(told, ranks, show=False)
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test", "extrapolation"])
+def test_what_is_held_out_is_not_imitated(split: Split, tmp_path: Path) -> None:
+    with RunFolder(tmp_path).open(Manifest(settings={})) as run:
+        for problem in [*toy_world.problems(), *graph_problems(split, count=1)]:
+            run.add_episode(first_episode(problem, toy_world.PLAY).model_copy(update={"finish": "turns"}))
+    told = toy_world.sft_config(tmp_path / "run", tmp_path)
+    if split == "train":
+        assert len(list(sft.read_episodes(told))) == 4
+    else:
+        with pytest.raises(ConfigError, match=rf"^data: .* has answers to graphs:{split}/.* held out"):
+            list(sft.read_episodes(told))
 
 
 def test_a_refused_run_does_not_lock_its_folder(tmp_path: Path, collected: Path, ranks: Ranks) -> None:

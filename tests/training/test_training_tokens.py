@@ -7,12 +7,12 @@ import toy_world
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kerneldojo.episodes import end_id
 from kerneldojo.training.tokens import (
     END,
     PLAN_CLOSE,
     PLAN_OPEN,
     encode,
-    end_id,
     load_tokenizer,
     mark_id,
     train_tokenizer,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -51,6 +52,17 @@ def test_plans_are_what_the_configured_marks_enclose(
         told, _ = one.learn(step_of(one, f"{marks[0]}\nuse way 1\n{marks[1]}"), 0, {})
         is_plan = marks == (opening, closing)  # which is not learned from here: alpha is 0
         assert told["skipped"] == ("all advantages are zero" if is_plan else None)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_plan_may_be_opened_by_the_chat_template(is_open: bool, tmp_path: Path, imitator: Path, ranks: Ranks) -> None:
+    config = toy_world.rl_config(tmp_path, imitator, learning=HRD)
+    learner = open_learner(config.model, config.optimizer, ranks)
+    tokenizer: Any = learner.tokenizer
+    if is_open:
+        tokenizer.chat_template = tokenizer.chat_template.replace("'<|assistant|>' }}", "'<|assistant|><plan>' }}")
+    told, _ = Updates(config, learner).learn(step_of(Updates(config, learner), "use way 1\n</plan>"), 0, {})
+    assert told["skipped"] == ("all advantages are zero" if is_open else None)
 
 
 @pytest.mark.parametrize("key", ["plan_open", "plan_close"])

@@ -34,7 +34,7 @@ def plan_tokens(ids: Tensor, sample: Tensor, open_id: int, close_id: int, starts
     opening token has only code tokens, and a stray closing token is code; a plan that is never closed lasts to the end.
 
     ids: (T,) int64, the answers' tokens as sampled, samples one after the other. sample: (T,) int64, not decreasing.
-    starts_open: the prompt already ended with the opening token. Returns (T,) bool.
+    starts_open: prompts end with the opening token already. Returns (T,) bool.
     """
     if bool((sample.diff() < 0).any()):
         raise ValueError("the tokens of a sample must be contiguous, samples in ascending order")

@@ -55,6 +55,10 @@ def bench_command(
     also_compile: Annotated[
         bool, typer.Option("--also-compile", help="Judge what passed against torch.compile too, and report both.")
     ] = False,
+    style: Annotated[
+        Literal["full", "compact"], typer.Option(help="Prompt: full, or compact for small models trained on it.")
+    ] = "full",
+    ask_plan: Annotated[bool, typer.Option("--ask-plan", help="Ask for a plan first, as `dojo collect` does.")] = False,
     context: Annotated[
         str,
         typer.Option(
@@ -120,6 +124,8 @@ def bench_command(
             language=language,
             device=device,
             num_turns=turns,
+            style=style,
+            ask_plan=ask_plan,
             context=remembered,
             max_prompt_tokens=max_prompt_tokens,
             max_answer_tokens=max_tokens,

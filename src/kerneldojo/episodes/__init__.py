@@ -10,7 +10,7 @@ from kerneldojo.episodes.context import PromptTooLong
 from kerneldojo.episodes.environment import Environment, Observation
 from kerneldojo.episodes.extraction import Extraction, extract
 from kerneldojo.episodes.feedback import feedback
-from kerneldojo.episodes.render import Tokenizer, answer_ids, render
+from kerneldojo.episodes.render import Tokenizer, answer_ids, end_id, opens_answer, render
 from kerneldojo.episodes.steps import (
     answer_seed,
     episode_name,
@@ -37,6 +37,7 @@ __all__ = [
     "answer_ids",
     "answer_seed",
     "config_of",
+    "end_id",
     "episode_name",
     "extract",
     "feedback",
@@ -44,6 +45,7 @@ __all__ = [
     "job_for",
     "messages_at",
     "next_messages",
+    "opens_answer",
     "parse_context",
     "prompt",
     "render",

@@ -79,7 +79,7 @@ def chat_ids(prompt: Chat, config: PlayConfig, tokenizer: Tokenizer) -> list[int
 
 
 def answer_ids(answer: Answer, config: PlayConfig, tokenizer: Tokenizer) -> list[int]:
-    """Token ids of an answer as training learns them: those sampled, else its text encoded with the template's end.
+    """Token ids of an answer as training learns them: those sampled, else its text encoded with its end.
 
     An answer that was cut has no end to learn.
     """
@@ -88,9 +88,26 @@ def answer_ids(answer: Answer, config: PlayConfig, tokenizer: Tokenizer) -> list
     codec = _codec(tokenizer)
     ids = list(codec.encode(codec.defused(answer.text, (config.plan_open, config.plan_close))))
     if answer.finish == "stop":
-        closing = codec.encode(codec.skeleton(1, config.template)[1])
-        ids.extend(closing[:1])
+        ids.extend(codec.end(config.template))
     return ids
+
+
+def end_id(tokenizer: Tokenizer) -> int | None:
+    """The token with which the chat template ends an answer, and with which training teaches to end it.
+
+    It need not be the tokenizer's own end token: base models have templates that end a message with `<|im_end|>` beside
+    an end token `<|endoftext|>`. Whoever samples has to stop at both. None where there is neither.
+
+    Raises:
+        ValueError: the template cannot be used.
+    """
+    return next(iter(_codec(tokenizer).end({})[-1:]), None)
+
+
+def opens_answer(config: PlayConfig, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Ids that a prompt ends with, after the last message: what the template says in the answer's place already."""
+    codec = _codec(tokenizer)
+    return codec.encode(codec.skeleton(0, config.template)[-1])
 
 
 def _closing(said: Sequence[int], between: Sequence[int]) -> int:
@@ -110,6 +127,9 @@ class _Codec:
         self._skeletons: dict[tuple[int, str], list[str]] = {}
         added: dict[int, Any] = getattr(tokenizer, "added_tokens_decoder", {})
         special = {str(token) for token in added.values() if getattr(token, "special", False)}
+        own: int | None = getattr(tokenizer, "eos_token_id", None)
+        self._own_end = () if own is None else (own,)
+        self._special_ids = {number for number, token in added.items() if str(token) in special} | set(self._own_end)
         self._control = sorted((t for t in special if len(t) > 2 and not t.isalnum()), key=len, reverse=True)
 
     def encode(self, text: str) -> tuple[int, ...]:
@@ -139,6 +159,13 @@ class _Codec:
         if key not in self._skeletons:
             self._skeletons[key] = self._read_template(num_exchanges, options)
         return self._skeletons[key]
+
+    def end(self, options: dict[str, Any]) -> tuple[int, ...]:
+        """What ends an answer: all that the template writes behind it up to a token of control, which text cannot hold
+        (a space may come first); the tokenizer's own where it writes none, for a line break is no end."""
+        after = self.encode(self.skeleton(1, options)[1])
+        size = next((place + 1 for place, token in enumerate(after) if token in self._special_ids), 0)
+        return after[:size] or self._own_end
 
     def _read_template(self, num_exchanges: int, options: dict[str, Any]) -> list[str]:
         marks = [f"content-{number}-goes-here" for number in range(2 * num_exchanges + 1)]

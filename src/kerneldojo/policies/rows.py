@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import Field
 
+from kerneldojo.episodes import end_id
 from kerneldojo.schema import Settings
 
 
@@ -79,8 +81,11 @@ def each(value: float | Sequence[float], count: int) -> Sequence[float]:
 
 
 def end_ids_of(model: Any, tokenizer: Any = None) -> tuple[int, ...]:
-    """Every token that ends an answer: the tokenizer's end token and those of the model's generation settings."""
+    """Every token that ends an answer: the chat template's, the tokenizer's, and those of the model's settings."""
     found: list[int] = []
+    if getattr(tokenizer, "chat_template", None):
+        with suppress(ValueError):  # a template that cannot be used is told where a prompt is written with it
+            found.extend(one for one in (end_id(tokenizer),) if one is not None)
     for holder in (tokenizer, getattr(model, "generation_config", None), model.config):
         ids = None if holder is None else (getattr(holder, "eos_token_id", None))
         if ids is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field, field_validator, model_validator
 
-from kerneldojo.algorithms import LearningConfig
+from kerneldojo.algorithms import KevinConfig, LearningConfig
 from kerneldojo.episodes import PlayConfig
 from kerneldojo.policies.rows import SamplerConfig
 from kerneldojo.schema import Settings, Status
@@ -20,8 +21,15 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 """What torch and numpy both take for a seed."""
 
 
-HELD_OUT = ("graphs:validation", "graphs:test", "graphs:extrapolation")
+MEASURED_ON = ("graphs:test", "graphs:extrapolation")
+"""The frozen sets that are opened once, when a run is over: no weights are chosen by them."""
+HELD_OUT = ("graphs:validation", *MEASURED_ON)
 """The frozen sets that nothing is trained on."""
+
+
+def first_of(specs: Sequence[str], sets: tuple[str, ...]) -> str | None:
+    """The first of `specs` that names problems of one of `sets`."""
+    return next((spec for spec in specs if spec.strip().startswith(sets)), None)
 
 
 class PackingConfig(Settings):
@@ -31,6 +39,12 @@ class PackingConfig(Settings):
     """Tokens of a row; a longer sample has a row of its own. Attention costs the square of it."""
     micro_batch_tokens: int = Field(default=2048, gt=0)
     """Tokens of one forward and backward pass."""
+
+    @model_validator(mode="after")
+    def _a_row_fits_a_batch(self) -> PackingConfig:
+        if self.row_tokens > self.micro_batch_tokens:
+            raise ValueError(f"row_tokens ({self.row_tokens}) is larger than micro_batch_tokens")
+        return self
 
 
 class KeepConfig(Settings):
@@ -82,6 +96,12 @@ class SFTConfig(Settings):
     seed: Seed = 0
     device: str = "auto"
     """`auto`, `cpu` or `cuda`: where the model is trained."""
+
+    @model_validator(mode="after")
+    def _a_step_holds_a_batch(self) -> SFTConfig:
+        if self.batch_tokens < self.packing.micro_batch_tokens:
+            raise ValueError(f"batch_tokens ({self.batch_tokens}) is smaller than packing.micro_batch_tokens")
+        return self
 
 
 class SamplingConfig(Settings):
@@ -222,10 +242,19 @@ class RLConfig(Settings):
             raise ValueError("learning.prs needs a profile and play.device 'cpu' has none: set learning.prs to 'none'")
         if self.model.path is None:
             raise ValueError("model.path is missing: RL starts from a model that can answer")
-        if held_out := [spec for spec in self.problems if spec.startswith(HELD_OUT)]:
-            raise ValueError(f"problems: {held_out[0]} is held out, for policies to be measured on")
+        if spec := first_of(self.problems, HELD_OUT):
+            raise ValueError(f"problems: {spec} is held out, for policies to be measured on")
+        if spec := first_of(self.evaluation.problems, MEASURED_ON):
+            raise ValueError(f"evaluation.problems: {spec} is opened when a run is over: use graphs:validation")
         if self.updates_per_step > self.prompts_per_step:
             raise ValueError("updates_per_step is larger than prompts_per_step")
+        if "learning_rate" not in self.optimizer.model_fields_set:
+            raise ValueError("optimizer.learning_rate is missing: who tells of the optimizer tells it (papers: 1e-6)")
+        if self.model.lora is not None and self.model.lora.dropout:
+            raise ValueError("model.lora.dropout: probabilities before and after an update would differ by chance")
+        pools_turns = isinstance(self.learning.advantage, KevinConfig) and self.play.num_turns > 1
+        if self.samples_per_prompt == 1 and self.learning.advantage.alone == "zero" and not pools_turns:
+            raise ValueError("samples_per_prompt = 1: with nobody to compare it with an answer's advantage is 0")
         if self.judge.after_writing and self.staleness:
             raise ValueError("judge.after_writing and staleness = 1 contradict each other")
         return self

@@ -79,12 +79,20 @@ class Journal:
             self._tracker.log(scalars, step=step)
 
     def close(self) -> None:
-        """Flush and let go."""
-        self._file.close()
-        if self._writer is not None:
-            self._writer.close()
-        if self._tracker is not None:
-            self._tracker.finish()
+        """Flush and let go.
+
+        Raises:
+            JournalError: what `write` could not write cannot be written now either.
+        """
+        try:
+            self._file.close()
+            if self._writer is not None:
+                self._writer.close()
+        except OSError as error:
+            raise JournalError(f"cannot write {self.path}: {error.strerror}") from error
+        finally:
+            if self._tracker is not None:
+                self._tracker.finish()
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:

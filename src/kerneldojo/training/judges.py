@@ -76,8 +76,14 @@ def open_executor(config: RLConfig, ranks: Ranks | None = None) -> Executor:
     from kerneldojo.pool import PoolConfig, open_pool
 
     chosen = judging_devices(config, ranks)
-    cores = cores_of_judges(config, ranks, chosen)
-    settings = PoolConfig(cache_folder=config.judge.cache or _own_cache(config, chosen), cores=cores)
+    folder = config.judge.cache or _own_cache(config, chosen)
+    try:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        key = "output" if config.judge.cache is None else "judge.cache"
+        raise ConfigError(f"{key}: cannot write {folder}: {error.strerror}") from error
+    settings = PoolConfig(cache_folder=folder, cores=cores_of_judges(config, ranks, chosen))
     return open_pool("local", chosen, num_slots=config.judge.slots, config=settings)
 
 

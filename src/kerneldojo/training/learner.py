@@ -33,7 +33,7 @@ from kerneldojo.training.parallel import (
     shard,
     whole_model,
 )
-from kerneldojo.training.scoring import Scorer, has_plain_output, score_all
+from kerneldojo.training.scoring import Scorer, score_all, traits_of
 from kerneldojo.training.settings import ConfigError
 from kerneldojo.training.skeleton import fill, open_once, take_weights
 from kerneldojo.training.tokens import add_tokens, load_tokenizer
@@ -69,12 +69,12 @@ class Learner:
             if adapter is not None:
                 model.enable_input_require_grads()
         # Tried out on the CPU: no device of several ranks ever has all of the model.
-        is_plain = ranks.from_first(ranks.is_first and has_plain_output(model))
+        traits = ranks.from_first(traits_of(model) if ranks.is_first else None)
         weights = take_weights(model) if ranks.count > 1 else {}
         if self.dtype != torch.float32 and config.residual == "same":
             narrow_residual(model)
         is_fused = config.fused and ranks.device.type == "cuda"
-        self.scorer = Scorer(model, self.dtype, is_fused=is_fused, is_plain=is_plain)
+        self.scorer = Scorer(model, self.dtype, is_fused=is_fused, traits=traits)
         if ranks.count == 1:
             cast("Any", self.scorer).to(ranks.device)
         # What samples has whole weights of its own. Its model is copied before this one is divided, which cannot be.
@@ -220,7 +220,17 @@ def open_learner(
         if new_ids and adapter is not None:
             raise ConfigError("model.new_tokens: adapters do not train the rows of new tokens")
         add_rows(model, new_ids)
+        _tell_end(model, tokenizer)
         return model, adapter
 
     model, adapter = open_once(ranks, open_it)
     return Learner(model, tokenizer, config, optimizer, ranks, adapter, sampler)
+
+
+def _tell_end(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Let the model's own settings, which go into its checkpoints, name every token that ends an answer: other engines
+    stop at those alone, and a base model's do not know its chat template's."""
+    settings, ends = cast("Any", model).generation_config, end_ids_of(model, tokenizer)
+    known = getattr(settings, "eos_token_id", None)
+    if settings is not None and set(ends) != set(known if isinstance(known, list) else [known]):
+        settings.eos_token_id = list(ends)

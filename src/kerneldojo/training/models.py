@@ -313,11 +313,11 @@ def _load_adapter(model: PreTrainedModel, path: str, told: LoRAConfig | None) ->
     if not isinstance(settings, LoraConfig):
         raise ConfigError(f"model.path: the adapter in {path} is no LoRA")
     wanted: set[str] = set()
+    settings.lora_dropout = 0.0 if told is None else told.dropout  # a matter of training, not of what was learned
     if told is not None:
         for name, given, found in (("rank", told.rank, settings.r), ("alpha", told.alpha, settings.lora_alpha)):
             if given != found:
                 raise ConfigError(f"model.lora: {name} is {given}, but {found} in the adapter {path}")
-        settings.lora_dropout = told.dropout  # a matter of training, not of what was learned
         wanted = _targeted(model, told.targets)
     adapter = PeftModel.from_pretrained(model, path, is_trainable=True, config=settings)
     if told is not None and wanted != _adapted(model):

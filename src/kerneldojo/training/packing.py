@@ -3,6 +3,8 @@
 Samples have very different lengths. Side by side in one row they cannot see one another: positions start again at 0
 for each, which is how Hugging Face models know where a sample begins, and build a block-diagonal attention mask (or
 FlashAttention's variable-length call) from it. Log-probabilities are the same as one by one; a test holds us to it.
+Some models look at no positions (ALiBi, a state instead of attention); `scoring.keeps_samples_apart` finds them out,
+and their samples have rows of their own.
 
 Attention over a row costs the square of its length, so rows should not be longer than they must: `row_tokens` of a few
 samples' length, and several rows in a batch.
@@ -79,11 +81,12 @@ def fill_rows(lengths: Sequence[int], row_tokens: int, num_open: int = 16) -> li
     return rows
 
 
-def rows_alone(lengths: Sequence[int], batch_tokens: int) -> list[list[list[int]]]:
-    """Batches of rows of one sample each, the longest first, of at most `batch_tokens` with what pads them."""
+def rows_alone(lengths: Sequence[int], batch_tokens: int, *, any_order: bool = True) -> list[list[list[int]]]:
+    """Batches of rows of one sample each, of at most `batch_tokens` with what pads them; `any_order`: longest first."""
     batches: list[list[list[int]]] = []
     width = 0
-    for index in sorted(range(len(lengths)), key=lambda one: -lengths[one]):
+    for index in sorted(range(len(lengths)), key=lambda one: -lengths[one] if any_order else one):
+        width = max(width, lengths[index])
         if not batches or (len(batches[-1]) + 1) * width > batch_tokens:
             batches.append([])
             width = lengths[index]
@@ -104,10 +107,12 @@ def make_batches(
     batch_tokens: int,
     pad_id: int = 0,
     any_order: bool = False,
+    alone: bool = False,
 ) -> list[Batch]:
     """Pack the `chosen` samples (all by default) into batches of about `batch_tokens`.
 
-    `any_order`: all batches are for one step, so that it does not matter which of them a sample is in.
+    `any_order`: all batches are for one step, so that it does not matter which of them a sample is in. `alone`: every
+    sample has a row of its own, for models that cannot tell several apart.
 
     `Batch.tokens` counts the answer tokens of *all* samples, chosen or not, so that sums over batches are sums over
     the step. Samples must have a prompt (something must predict the first token) and an answer.
@@ -115,12 +120,15 @@ def make_batches(
     picked = list(range(len(samples))) if chosen is None else list(chosen)
     offsets = token_offsets(samples)
     lengths = [len(samples[index]) for index in picked]
-    rows = fill_rows(lengths, row_tokens)
-    per_batch = max(1, batch_tokens // row_tokens)
-    batches = [rows[start : start + per_batch] for start in range(0, len(rows), per_batch)]
-    if any_order:
-        alone = rows_alone(lengths, batch_tokens)
-        batches = alone if num_cells(alone, lengths) <= MAY_PAD * num_cells(batches, lengths) else batches
+    if alone:
+        batches = rows_alone(lengths, batch_tokens, any_order=any_order)
+    else:
+        rows = fill_rows(lengths, row_tokens)
+        per_batch = max(1, batch_tokens // row_tokens)
+        batches = [rows[start : start + per_batch] for start in range(0, len(rows), per_batch)]
+        if any_order:
+            single = rows_alone(lengths, batch_tokens)
+            batches = single if num_cells(single, lengths) <= MAY_PAD * num_cells(batches, lengths) else batches
     return [_batch(samples, [[picked[index] for index in row] for row in batch], offsets, pad_id) for batch in batches]
 
 

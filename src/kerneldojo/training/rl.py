@@ -54,7 +54,7 @@ def train_rl(config: RLConfig, executor: Executor, ranks: Ranks, *, resume: bool
             config.model, config.optimizer, ranks, seed=config.seed, checkpoint=latest, sampler=config.sampling.engine
         )
         _check_template(config, problems[0], learner)
-        run = _Training(config, learner, executor, problems, held_out, checkpoints)
+        run = _Training(fitted(config, learner), learner, executor, problems, held_out, checkpoints)
         return run.run(latest, show=show and ranks.is_first)
 
 
@@ -82,6 +82,29 @@ def _check_template(config: RLConfig, problem: Problem, learner: Learner) -> Non
         return
     except ValueError as error:
         raise ConfigError(f"{'play.template' if config.play.template else 'model.path'}: {error}") from error
+
+
+def fitted(config: RLConfig, learner: Learner) -> RLConfig:
+    """`config` with prompts that leave room for an answer in the model's positions.
+
+    Without a limit of their own, the longest that do. An episode ends where its next prompt does not fit.
+
+    Raises:
+        ConfigError: prompts and answers as long as they may be do not fit the model together.
+    """
+    play = config.play
+    positions = getattr(learner.model.config, "max_position_embeddings", None)
+    if positions is None:
+        return config
+    room = positions - play.max_answer_tokens
+    if room < (play.max_prompt_tokens or 1):
+        prompts = "" if play.max_prompt_tokens is None else f"prompts of {play.max_prompt_tokens} tokens and "
+        raise ConfigError(
+            f"play.max_answer_tokens: {prompts}answers of {play.max_answer_tokens} do not fit the model, which has "
+            f"{positions} positions"
+        )
+    limit = room if play.max_prompt_tokens is None else play.max_prompt_tokens
+    return config.model_copy(update={"play": play.model_copy(update={"max_prompt_tokens": limit})})
 
 
 class _Training:
@@ -328,6 +351,8 @@ def fault_of(episodes: Sequence[Episode]) -> str:
     An answer without code is scored by its form alone, which says nothing of the judge.
     """
     turns = [turn for episode in episodes for turn in episode.turns]
+    if not turns:
+        return "no problem's prompt fits play.max_prompt_tokens"
     due = [turn for turn in turns if turn.evaluation is not None or turn.answer.finish == "failed"]
     if not due or any(turn.reward is not None for turn in due):
         return ""

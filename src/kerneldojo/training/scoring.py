@@ -8,7 +8,7 @@ inside its `forward`, so that FSDP gathers the output layer too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,19 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
+ROUNDING = 1e-3
+"""Share of the largest logit by which two ways to compute the same may differ; what is not the same differs by more."""
+
+
+class Traits(NamedTuple):
+    """What only a trial tells of a model."""
+
+    is_plain: bool
+    """See `has_plain_output`."""
+    can_pack: bool
+    """See `keeps_samples_apart`."""
+
+
 class Scorer(nn.Module):
     """A causal model as a function from packed rows to log-probabilities of the answers in them."""
 
@@ -31,18 +44,18 @@ class Scorer(nn.Module):
         chunk_size: int | None = None,
         *,
         is_fused: bool = False,
-        is_plain: bool | None = None,
+        traits: Traits | None = None,
     ) -> None:
         """`dtype`: what the layers compute in; float32 weights are cast as they are used.
 
         `chunk_size`: tokens whose logits exist at once. None: 1024, or 4096 if `is_fused` (see `log_probs_from_hidden`)
-        makes no float32 copies of them. `is_plain`: what `has_plain_output` says, where that cannot be tried out here.
+        makes no float32 copies of them. `traits`: of the model, where they cannot be tried out here.
         """
         super().__init__()
         self.model = model
         self.dtype, self.is_fused = dtype, is_fused
         self.chunk_size = chunk_size or (4096 if is_fused else 1024)
-        self.is_plain = has_plain_output(model) if is_plain is None else is_plain
+        self.traits = traits or traits_of(model)
 
     def forward(self, batch: Batch, temperature: float = 1.0) -> TokenLogProbs:
         """(K,) log-probabilities and entropies of `batch.targets` at `temperature`, float32."""
@@ -52,10 +65,10 @@ class Scorer(nn.Module):
             "attention_mask": None,
             "use_cache": False,
         }
-        decoder = cast("Any", self.model).get_decoder() if self.is_plain else self.model
+        decoder = cast("Any", self.model).get_decoder() if self.traits.is_plain else self.model
         with torch.autocast(batch.input_ids.device.type, self.dtype, enabled=self.dtype != torch.float32):
             output = decoder(**inputs)
-        if not self.is_plain:
+        if not self.traits.is_plain:
             logits = output.logits.flatten(0, 1)[batch.predictors]
             return log_probs_from_logits(logits, batch.targets, temperature, self.chunk_size)
         chosen = output.last_hidden_state.flatten(0, 1)[batch.predictors].to(self.dtype)
@@ -63,6 +76,11 @@ class Scorer(nn.Module):
         return log_probs_from_hidden(
             chosen, weight, batch.targets, temperature, self.chunk_size, is_fused=self.is_fused
         )
+
+
+def traits_of(model: PreTrainedModel) -> Traits:
+    """Try a model out, where it is."""
+    return Traits(has_plain_output(model), keeps_samples_apart(model))
 
 
 @torch.no_grad()
@@ -83,6 +101,26 @@ def has_plain_output(model: PreTrainedModel) -> bool:
     logits = model(input_ids=ids, use_cache=False).logits
     model.train(training)
     return torch.allclose(logits.float(), (hidden @ head.weight.T).float(), rtol=1e-3, atol=1e-4)
+
+
+@torch.no_grad()
+def keeps_samples_apart(model: PreTrainedModel) -> bool:
+    """Whether of two samples in a row the second one does not see the first, found out by trying.
+
+    Positions that start again tell most models so. Some look at none: those with ALiBi (BLOOM, Falcon, MPT), OPT, and
+    those that carry a state from token to token (Mamba).
+    """
+    inner = cast("Any", model)
+    weight: Tensor = inner.get_input_embeddings().weight
+    lengths = (8, 4)
+    ids = torch.arange(sum(lengths), device=weight.device) % weight.shape[0]
+    positions = torch.cat([torch.arange(length, device=weight.device) for length in lengths])
+    training = model.training
+    model.eval()
+    packed = inner(input_ids=ids[None], position_ids=positions[None], use_cache=False).logits[0, lengths[0] :].float()
+    alone = inner(input_ids=ids[None, lengths[0] :], use_cache=False).logits[0].float()
+    model.train(training)
+    return bool((packed - alone).abs().max() <= ROUNDING * alone.abs().max())
 
 
 @torch.no_grad()

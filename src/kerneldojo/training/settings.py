@@ -8,6 +8,7 @@ that names its key: a run that would fail after an hour for a misspelt key fails
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,6 +19,16 @@ from pydantic import ValidationError
 from kerneldojo.schema import Frozen
 
 Config = TypeVar("Config", bound=Frozen)
+
+
+TYPE = re.compile(r"[\[(]|^(?:str|int|float|bool)$|Config$")
+"""What is no key in the place of a mistake: `function-after[...]`, `str-enum[Status]`, `NewModelConfig`."""
+IN_TOML = (
+    (re.compile(r"dictionary or (?:object to extract fields from|instance of \w+)"), "table"),
+    (re.compile(r"valid tuple"), "valid list"),
+    (re.compile(r"^Tuple"), "List"),
+)
+"""What the library says, and what it is called in a file."""
 
 
 class ConfigError(ValueError):
@@ -48,12 +59,15 @@ def first_error(error: ValidationError) -> str:
     """The first mistake that pydantic found, as `key: what is wrong`, and how many more there are."""
     mistakes = error.errors(include_url=False)
     mistake = mistakes[0]
-    key = ".".join(str(part) for part in mistake["loc"]) or "the configuration"
+    # Beside keys the place has names of Python's types, one for each that was tried.
+    key = ".".join(str(part) for part in mistake["loc"] if not TYPE.search(str(part)))
     words = "unknown key" if mistake["type"] == "extra_forbidden" else mistake["msg"].removeprefix("Value error, ")
+    for pattern, word in IN_TOML:
+        words = pattern.sub(word, words)
     shown = repr(mistake["input"])
     given = f" (given: {shown})" if mistake["type"] != "missing" and len(shown) <= 60 else ""
     more = f"; and {len(mistakes) - 1} more" if len(mistakes) > 1 else ""
-    return " ".join(f"{key}: {words}{given}{more}".split())
+    return " ".join(f"{key + ': ' if key else ''}{words}{given}{more}".split())
 
 
 def apply_override(table: dict[str, Any], override: str, option: str = "--set") -> None:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from kerneldojo.episodes import answer_ids, config_of, messages_at, render
-from kerneldojo.schema import Episode, Status, Turn, content_hash
+from kerneldojo.episodes import PromptTooLong, answer_ids, config_of, messages_at, render
+from kerneldojo.schema import Episode, Problem, Status, Turn, content_hash
 from kerneldojo.training.checkpoints import CheckpointError, Checkpoints
-from kerneldojo.training.config import KeepConfig, SFTConfig
+from kerneldojo.training.config import HELD_OUT, KeepConfig, SFTConfig
 from kerneldojo.training.display import Display
 from kerneldojo.training.journal import Journal
 from kerneldojo.training.learner import Learner, open_learner
@@ -52,7 +52,7 @@ def train_sft(config: SFTConfig, ranks: Ranks, *, resume: bool = False, show: bo
         samples = list(samples_of(episodes, learner.tokenizer, config.keep, limit))
         if len(samples) <= config.num_validation:
             raise ConfigError(
-                f"data: {len(samples)} samples pass `keep`, and num_validation is {config.num_validation}"
+                f"data: {len(samples)} samples pass `keep` and fit, and num_validation is {config.num_validation}"
             )
         return _Training(config, learner, samples, checkpoints).run(latest, show=show and ranks.is_first)
 
@@ -67,9 +67,11 @@ class _Training:
         self.samples = [samples[i] for i in order[config.num_validation :]]
         self.step, self.seconds, self.num_tokens, self.num_skipped = 0, 0.0, 0, 0
         self.fingerprint = fingerprint(samples)
-        self._epoch_at_hand = (0, self._epoch(0))
-        self.steps_an_epoch = len(self._epoch_at_hand[1])
-        self.num_steps = max(1, math.ceil(config.epochs * self.steps_an_epoch))
+        self.epoch, self.place = 0, 0
+        """Which epoch is under way, and how many of its steps were taken."""
+        self._batches = self._epoch(0)
+        self.num_steps = max(1, math.ceil(config.epochs * len(self._batches)))
+        """Of the whole run; another order may pack an epoch into a step more or less than the first one has."""
 
     def run(self, latest: Path | None, *, show: bool) -> Outcome:
         config, ranks = self.config, self.learner.ranks
@@ -93,10 +95,7 @@ class _Training:
         while self.step < self.num_steps and self.progress < 1:
             if ranks.from_first(stop.wanted):
                 return "stopped"
-            epoch, place = divmod(self.step, self.steps_an_epoch)
-            if epoch != self._epoch_at_hand[0]:
-                self._epoch_at_hand = (epoch, self._epoch(epoch))
-            record = self._take_step(self._epoch_at_hand[1][place])
+            record = self._take_step(self._next_batches())
             if self.step % config.evaluate_every == 0 or self.step == self.num_steps:
                 record["validation"] = {"loss": self._validation_loss()}
             if journal is not None:
@@ -107,6 +106,14 @@ class _Training:
             if self.step % config.checkpoint_every == 0:
                 self._save("", display)
         return "finished"
+
+    def _next_batches(self) -> list[Batch]:
+        """The micro-batches of the next step."""
+        if self.place == len(self._batches):
+            self.epoch, self.place = self.epoch + 1, 0
+            self._batches = self._epoch(self.epoch)
+        self.place += 1
+        return self._batches[self.place - 1]
 
     @property
     def progress(self) -> float:
@@ -124,6 +131,7 @@ class _Training:
             row_tokens=packing.row_tokens,
             batch_tokens=packing.micro_batch_tokens,
             pad_id=self.learner.pad_id,
+            alone=not self.learner.scorer.traits.can_pack,
         )
         each = max(1, config.batch_tokens // packing.micro_batch_tokens)
         return [batches[start : start + each] for start in range(0, len(batches), each)]
@@ -152,6 +160,7 @@ class _Training:
             row_tokens=packing.row_tokens,
             batch_tokens=packing.micro_batch_tokens,
             pad_id=self.learner.pad_id,
+            alone=not self.learner.scorer.traits.can_pack,
         )
         num_tokens = sum(len(sample.answer) for sample in self.validation)
         return -float(self.learner.score(batches, num_tokens, 1.0).log_probs.sum()) / num_tokens
@@ -167,6 +176,10 @@ class _Training:
         counters = state["counters"]
         self.step, self.seconds = counters["step"], counters["seconds"]
         self.num_tokens, self.num_skipped = counters["tokens"], counters.get("skipped", 0)
+        first = len(self._batches)
+        self.epoch = counters.get("epoch", self.step // first)  # older checkpoints have none: all epochs were alike
+        self.place = counters.get("place", self.step % first)
+        self._batches = self._epoch(self.epoch)
 
     def _save(self, reason: str, display: Display) -> str:
         """Write a checkpoint; a full disk ends the run only if this was the last chance to keep its work."""
@@ -176,6 +189,8 @@ class _Training:
             "seconds": self.seconds,
             "tokens": self.num_tokens,
             "skipped": self.num_skipped,
+            "epoch": self.epoch,
+            "place": self.place,
         }
         save = self.learner.gather_weights()
         state = {**self.learner.state(), "counters": counters, "data": self.fingerprint}
@@ -194,14 +209,35 @@ def read_episodes(config: SFTConfig) -> Iterator[Episode]:
     """All episodes of the run folders.
 
     Raises:
-        ConfigError: a folder that is none.
+        ConfigError: a folder that is none, or holds no run, or answers to problems that are held out.
     """
     from kerneldojo.rollout import RunFolder
 
+    seen: set[str] = set()
     for folder in config.data:
         if not folder.is_dir():
             raise ConfigError(f"data: {folder} is not a folder")
-        yield from RunFolder(folder).episodes()
+        if RunFolder(folder).manifest() is None:
+            raise ConfigError(f"data: {folder} holds no run of `dojo collect`")
+        for episode in RunFolder(folder).episodes():
+            problem = episode.problem
+            if problem.hash not in seen and (spec := set_of(problem)) in HELD_OUT:
+                raise ConfigError(f"data: {folder} has answers to {spec}/{problem.name}, which is held out")
+            seen.add(problem.hash)
+            yield episode
+
+
+def set_of(problem: Problem) -> str | None:
+    """The frozen set that a generated graph belongs to, whatever it was drawn for (`graphs:test`); None for others."""
+    from kerneldojo.problems.graphs import graph_of, split_of
+    from kerneldojo.problems.source import ProblemError
+
+    if problem.suite != "graphs":
+        return None
+    try:
+        return f"graphs:{split_of(graph_of(problem))}"
+    except ProblemError:  # a graph of another version, or somebody's own suite of this name
+        return None
 
 
 def corpus(episodes: Iterable[Episode]) -> Iterator[str]:
@@ -218,7 +254,8 @@ def samples_of(
 ) -> Iterator[Sample]:
     """One sample for each turn that `keep` lets through; answers that were cut have no end and are left out.
 
-    Answers are encoded by `tokenizer` from their text: ids that another model sampled mean nothing here.
+    Answers are encoded by `tokenizer` from their text: ids that another model sampled mean nothing here. To it a prompt
+    may be longer than to whoever collected it; where it exceeds the episode's budget the episode ends, as in RL.
     """
     coder = cast("Any", tokenizer)
     for episode in episodes:
@@ -227,7 +264,11 @@ def samples_of(
         for turn in plain.turns:
             if turn.answer.finish != "stop" or not is_kept(turn, keep):
                 continue
-            sample = Sample(tuple(render(plain, turn.index, coder)), tuple(answer_ids(turn.answer, play, coder)))
+            try:
+                asked = render(plain, turn.index, coder)
+            except PromptTooLong:
+                break
+            sample = Sample(tuple(asked), tuple(answer_ids(turn.answer, play, coder)))
             if max_tokens is None or len(sample) <= max_tokens:
                 yield sample
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +26,15 @@ from kerneldojo.training.packing import Sample, sample_of_token
 
 ROUNDING = 1e-6
 """Advantages up to this are zero: what is left of equal returns when their mean is taken away."""
+
+
+class PlanMarks(NamedTuple):
+    """What tells a plan from code in an answer's tokens."""
+
+    opening: int
+    closing: int
+    starts_open: bool
+    """Whether the chat template writes the opening one before the answer (models that always think)."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +61,7 @@ class StepData:
         """T."""
         return len(self.rollout_log_probs)
 
-    def columns(self, log_probs: Tensor, draws: Tensor, plan_marks: tuple[int, int] | None) -> Samples:
+    def columns(self, log_probs: Tensor, draws: Tensor, plan_marks: PlanMarks | None) -> Samples:
         """The columns for `algorithms.prepare`.
 
         `log_probs`: (T,), the trainer's, before the update. `plan_marks`: with HRD, the tokens around a plan.

@@ -134,18 +134,6 @@ def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     return [int(one) for one in ids]
 
 
-def end_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """The id that ends an answer.
-
-    Raises:
-        ValueError: the tokenizer has none.
-    """
-    token = cast("int | None", tokenizer.eos_token_id)
-    if token is None:
-        raise ValueError("the tokenizer has no end-of-turn token (eos_token)")
-    return token
-
-
 def mark_id(tokenizer: PreTrainedTokenizerBase, mark: str) -> int | None:
     """The id of the token that is `mark`; None if it is not a single token of this tokenizer."""
     ids = encode(tokenizer, mark)

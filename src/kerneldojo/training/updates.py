@@ -21,14 +21,14 @@ from torch import Tensor
 
 from kerneldojo.algorithms import MismatchWarning, Prepared, kl_estimate, policy_loss, prepare
 from kerneldojo.algorithms.staleness import stale_weights
-from kerneldojo.episodes import seed_of
+from kerneldojo.episodes import opens_answer, seed_of
 from kerneldojo.training.config import RLConfig
 from kerneldojo.training.learner import Learner, open_learner
 from kerneldojo.training.models import is_adapter
 from kerneldojo.training.packing import Batch, Sample, make_batches, sample_of_token, token_offsets
 from kerneldojo.training.playing import Played
 from kerneldojo.training.settings import ConfigError
-from kerneldojo.training.steps import StepData, taught_samples, without_dull_groups
+from kerneldojo.training.steps import PlanMarks, StepData, taught_samples, without_dull_groups
 from kerneldojo.training.tokens import mark_id
 
 Scores = Mapping[tuple[int, int], Tensor]
@@ -73,13 +73,14 @@ class Updates:
         self._plan_marks = self._find_plan_marks()
         self._reference = self._open_reference()
 
-    def _find_plan_marks(self) -> tuple[int, int] | None:
+    def _find_plan_marks(self) -> PlanMarks | None:
         """The tokens that tell plan from code; None where nobody asks."""
+        play = self.config.play
         if self.config.learning.hrd is None:
             return None
-        return self._mark("plan_open", self.config.play.plan_open), self._mark(
-            "plan_close", self.config.play.plan_close
-        )
+        opening, closing = self._mark("plan_open", play.plan_open), self._mark("plan_close", play.plan_close)
+        said = [token for token in opens_answer(play, self.learner.tokenizer) if token in (opening, closing)]
+        return PlanMarks(opening, closing, said[-1:] == [opening])
 
     def _mark(self, key: str, mark: str) -> int:
         found = mark_id(self.learner.tokenizer, mark)
@@ -237,6 +238,7 @@ class Updates:
             batch_tokens=packing.micro_batch_tokens,
             pad_id=self.learner.pad_id,
             any_order=True,
+            alone=not self.learner.scorer.traits.can_pack,
         )
 
     def _reference_log_probs(self, batches: Sequence[Batch], data: StepData) -> Tensor | None:
