@@ -199,7 +199,7 @@ def test_panels_show_what_was_measured(width: int) -> None:
         )
         for strategy in ("serial", "parallel", "best-first", "16x8")
     ]
-    metrics = measure(episodes, MetricsConfig(num_draws=200), against_compile={}, searches=searches)
+    metrics = measure(episodes, MetricsConfig(num_draws=200), against_compile={}, searches=searches, planned=99)
     console.print(bench_panel(metrics, title="[red]a\x1b[2Jrun"))
     paired = compare(run(5, 2, 2), run(5, 2, 2, boost=2.0), config=MetricsConfig(num_draws=200))
     console.print(comparison_panel(paired))
@@ -212,6 +212,8 @@ def test_panels_show_what_was_measured(width: int) -> None:
         "correct, fast at 0×",
         "1 sample of 1 problem never began, since the first prompt does not fit: failures in every figure",
         "0 were judged against torch.compile",
+        "Not finished: 12 of 99 episodes have ended.",
+        "avg@2 and best@2 are over 5 of 7 problems: the others have fewer samples that were scored.",
         "20,000 tokens",
         "best confirmed 1.37× 1.37×",
         f"no_causal_kernel {exploits.count} ({percent(exploits.share)})",

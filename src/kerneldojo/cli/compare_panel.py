@@ -25,6 +25,7 @@ def comparison_panel(comparison: Comparison) -> RenderableType:
             (comparison.only_a, "only in A"),
             (comparison.only_b, "only in B"),
             (comparison.changed, "whose sources differ"),
+            (comparison.unscored, "of which one run has masked answers alone"),
         )
         if names
     ]

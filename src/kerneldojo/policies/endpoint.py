@@ -20,7 +20,6 @@ from kerneldojo.policies.rates import Allowance
 from kerneldojo.policies.retrying import CallFailed, MalformedReply, RetryConfig, Trouble, require_whole, retrying
 from kerneldojo.schema import Answer, Frozen, Usage
 
-
 MOST_TOKENS = 1 << 31
 """No prompt and no answer has so many tokens: a count beyond it is none."""
 
