@@ -18,6 +18,8 @@ from kerneldojo.search.tree import Node, Tree
 
 MAX_FAULTS = 8
 """Faults of ours in a row after which a search gives up: the policy or the judge is down."""
+MAX_REFUSED = 4
+"""Verdicts after which a search is over if this device could judge none of the answers: it may lack their language."""
 MAX_UNCOUNTED = 8
 """Answers without a single token counted after which a search that is bounded by tokens gives up."""
 MAX_WITHOUT_CODE = 64
@@ -109,19 +111,26 @@ class _Search:
         try:
             while not self.found.fault and not self.found.refused and not self._is_barren():
                 for node in self._picked(strategy, num_at_once - len(under_way), len(under_way)):
-                    path = f"{node.path}.{node.num_started}".lstrip(".")
-                    node.num_started += 1
-                    under_way.add(asyncio.create_task(self._extend(node, path)))
+                    under_way.add(asyncio.create_task(self._extend(node, node.start())))
                 if not under_way:
-                    return
+                    break
                 done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
                 faults = [task.exception() for task in done]  # Asked of all: what nobody asks for is logged as lost.
                 for fault in filter(None, faults):
                     raise fault
+            self.found.refused = self.found.refused or self._refusal()
         finally:
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
+
+    def _refusal(self) -> str:
+        """Why not a single answer could be judged; empty where one could.
+
+        One that cannot speaks for itself alone: it may use what this device lacks (a CUDA graph, say).
+        """
+        verdicts = [node.evaluation for node in self.found.tree if node.evaluation is not None]
+        return verdicts[-1].message if verdicts and all(one.status.is_refusal for one in verdicts) else ""
 
     def _picked(self, strategy: Strategy, num_free: int, num_under_way: int) -> list[Node]:
         left = self.found.spent.calls_left(
@@ -163,15 +172,13 @@ class _Search:
             )
         )
         if answer.finish == "failed":
-            self._lose(node, answer.error or "the policy failed")
+            self._lose(node, path, answer.error or "the policy failed")
             return
         job = job_for(node.episode, answer)
         evaluation = None if job is None else await self._judge(job)
         if evaluation is not None and evaluation.status is Status.INFRASTRUCTURE_ERROR:
-            self._lose(node, evaluation.message)
+            self._lose(node, path, evaluation.message)
             return
-        if evaluation is not None and evaluation.status.is_refusal:
-            self.found.refused = evaluation.message
         self._keep(node, path, answer, with_turn(_named(node.episode, path), answer, evaluation, self._tokenizer))
 
     def _keep(self, node: Node, path: str, answer: Answer, episode: Episode) -> None:
@@ -182,13 +189,16 @@ class _Search:
         if found.budget.tokens is not None and not found.spent.tokens and found.spent.calls >= MAX_UNCOUNTED:
             found.fault = "the policy counts no tokens, so that they are no bound: give it calls or verdicts"
         child = found.tree.add(node, episode, found.spent, path)
+        if child.evaluation is not None and child.evaluation.status is Status.INVALID_PROBLEM:
+            found.refused = child.evaluation.message
+        elif found.spent.verdicts >= MAX_REFUSED:
+            found.refused = self._refusal()
         if self._on_answer is not None:
             self._on_answer(found, child)
 
-    def _lose(self, node: Node, reason: str) -> None:
+    def _lose(self, node: Node, path: str, reason: str) -> None:
         """An answer that came to nothing by a fault of ours: as if it had not been asked for."""
-        node.num_started -= 1
-        node.num_faults += 1
+        node.lose(path)
         self.found.num_faults += 1
         self._faults_in_a_row += 1
         if self._faults_in_a_row >= MAX_FAULTS:
