@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kerneldojo.cli.arguments import BadUsage, Device, mendable
+from kerneldojo.cli.faults import exit_on_faults
 from kerneldojo.cli.judges import open_executor
-from kerneldojo.cli.policies import PolicyOptions, opened
+from kerneldojo.cli.policies import PolicyOptions, opened, opened_as
 from kerneldojo.cli.report import show
 from kerneldojo.cli.searching import plan, search_all
 from kerneldojo.cli.selecting import select
@@ -20,7 +21,7 @@ from kerneldojo.devices import problem_size
 
 if TYPE_CHECKING:
     from kerneldojo.episodes import PlayConfig
-    from kerneldojo.schema import Episode, Problem
+    from kerneldojo.schema import Problem
 
 
 def bench_command(
@@ -141,6 +142,7 @@ def bench_command(
                     seed=seed,
                     rollout=RolloutConfig(temperature=temperature, top_p=top_p, max_concurrent=concurrency),
                     also_compile=also_compile,
+                    opened_as=opened_as(policy, policy_option),
                 )
             search_all(
                 searches, lambda: opened(policy, policy_option), executor, play, seed=seed, temperature=temperature
@@ -151,23 +153,12 @@ def bench_command(
         with mendable(RunError):
             metrics = write_all(out, episodes, config)
         show(out, metrics, output)
-    faults = [episode for episode in episodes if episode.finish in ("fault", "cancelled")]
-    if faults:
-        ended = f"{counted(len(faults), 'episode')} ended for want of an answer or a verdict"
-        say(f"{ended}; start the same command again to go on{_reason(faults)}")
-        raise typer.Exit(3)
+    exit_on_faults(episodes)
     if metrics.refusals and metrics.counts.masked_turns == metrics.counts.turns:
         for one in metrics.refusals:
             answers = f"{counted(one.answers, 'answer')} to {counted(one.problems, 'problem')}"
             say(f"{answers} left out, {one.status.replace('_', ' ')}: {one_line(one.first_reason)}")
         raise typer.Exit(1)
-
-
-def _reason(faults: Sequence[Episode]) -> str:
-    """What the first of them that says it ended for, as the end of a sentence."""
-    last = [episode.turns[-1] for episode in faults if episode.turns]
-    told = [turn.answer.error or (turn.evaluation.message if turn.evaluation else "") for turn in last]
-    return next((f" ({one_line(words)})" for words in told if words), "")
 
 
 def _problems(
