@@ -55,11 +55,13 @@ class Climber:
     def __init__(self, gain: float = 0.3, fail: float = 0.5, latency: Callable[[random.Random], float] | None = None):
         self.gain, self.fail, self.latency = gain, fail, latency
         self.seeds: list[int] = []
+        self.sampling: set[tuple[float, float]] = set()
         self.under_way = self.most = 0
 
     async def answer(self, request: Request) -> Answer:
         draw = random.Random(request.seed)
         self.seeds.append(request.seed)
+        self.sampling.add((request.temperature, request.top_p))
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         await asyncio.sleep(self.latency(random.Random()) if self.latency else 0)
@@ -388,8 +390,9 @@ def test_of_two_processes_one_searches_and_nothing_twice(tmp_path: Path) -> None
         asyncio.run(search_all(wanted, policy, exact, budget, CONFIG, path))
     held.release()
     for _ in range(2):
-        asyncio.run(search_all(wanted, policy, exact, budget, CONFIG, path))
+        asyncio.run(search_all(wanted, policy, exact, budget, CONFIG, path, temperature=0.7, top_p=0.9))
     assert len(list(read(path))) == 1 and len(policy.seeds) == 2
+    assert policy.sampling == {(0.7, 0.9)}  # as the attempts of the run, beside which the searches stand
 
 
 def test_nothing_passed_nothing_wins() -> None:

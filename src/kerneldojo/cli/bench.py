@@ -144,9 +144,8 @@ def bench_command(
                     also_compile=also_compile,
                     opened_as=opened_as(policy, policy_option),
                 )
-            search_all(
-                searches, lambda: opened(policy, policy_option), executor, play, seed=seed, temperature=temperature
-            )
+            sampling = {"temperature": temperature, "top_p": top_p}
+            search_all(searches, lambda: opened(policy, policy_option), executor, play, seed=seed, **sampling)
         finally:
             executor.close(drain=False)
         config = MetricsConfig(strictly=not at_least, credited=credited, seed=seed)

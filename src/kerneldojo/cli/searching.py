@@ -65,7 +65,14 @@ def plan(
 
 
 def search_all(
-    asked: Plan, policy: Callable[[], Policy], executor: Executor, play: PlayConfig, *, seed: int, temperature: float
+    asked: Plan,
+    policy: Callable[[], Policy],
+    executor: Executor,
+    play: PlayConfig,
+    *,
+    seed: int,
+    temperature: float,
+    top_p: float,
 ) -> None:
     """Carry out the searches of a plan.
 
@@ -77,9 +84,11 @@ def search_all(
 
     async def search_missing() -> None:
         writer, judge = policy(), from_executor(executor)
-        settings: dict[str, Any] = {"seed": seed, "temperature": temperature, "on_end": bar.ended}
+        settings: dict[str, Any] = {"seed": seed, "temperature": temperature, "top_p": top_p, "on_end": bar.ended}
         try:
-            await many.search_all(asked.wanted, writer, judge, asked.budget, play, asked.path, **settings)
+            await many.search_all(
+                asked.wanted, writer, judge, asked.budget, play, asked.path, on_end=bar.ended, **settings
+            )
         finally:
             await writer.close()
 

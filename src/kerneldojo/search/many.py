@@ -61,6 +61,7 @@ async def search_all(
     *,
     seed: int = 0,
     temperature: float = 1.0,
+    top_p: float = 1.0,
     on_end: Callable[[Problem, Found], None] | None = None,
 ) -> None:
     """Search them all, a few at once; each whose budget was spent is appended to `path` as it ends.
@@ -76,6 +77,7 @@ async def search_all(
         path: records are appended to it.
         seed: of everything that is drawn.
         temperature: of the policy's sampling.
+        top_p: of the policy's sampling.
         on_end: called after each search, also one that was given up (`Found.fault`) and has no record, because the
             policy or the judge is down, or what won could not be judged again. One that was refused
             (`Found.refused`) has one that says so.
@@ -97,6 +99,7 @@ async def search_all(
                 config,
                 seed=seed,
                 temperature=temperature,
+                top_p=top_p,
                 num_at_once=NUM_AT_ONCE,
             )
             winner = None if found.fault else await choose(found, judge, whole_curve=True)

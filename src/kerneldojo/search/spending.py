@@ -52,6 +52,7 @@ async def search(
     *,
     seed: int = 0,
     temperature: float = 1.0,
+    top_p: float = 1.0,
     num_at_once: int = 8,
     tokenizer: Tokenizer | None = None,
     on_answer: Callable[[Found, Node], None] | None = None,
@@ -67,6 +68,7 @@ async def search(
         config: how prompts are made and answers judged; the number of turns is the strategy's business.
         seed: of everything that is drawn; equal searches ask for equal samples, however their answers interleave.
         temperature: of the policy's sampling.
+        top_p: of the policy's sampling.
         num_at_once: answers under way at most.
         tokenizer: renders prompts as ids, for policies that take them; None for the policy's own, if it has one.
         on_answer: called after each verdict, for a display.
@@ -81,7 +83,7 @@ async def search(
     rules = config.model_copy(update=changes)
     tokenizer = tokenizer if tokenizer is not None else tokenizer_of(policy)
     root = first_episode(problem, rules, seed=seed, policy=policy.name, tokenizer=tokenizer)
-    one = _Search(policy, judge, Found(Tree(root), strategy.name, budget), temperature, tokenizer, on_answer)
+    one = _Search(policy, judge, Found(Tree(root), strategy.name, budget), (temperature, top_p), tokenizer, on_answer)
     await one.run(strategy, num_at_once)
     return one.found
 
@@ -94,13 +96,14 @@ class _Search:
         policy: Policy,
         judge: AsyncJudge,
         found: Found,
-        temperature: float,
+        sampling: tuple[float, float],
         tokenizer: Tokenizer | None,
         on_answer: Callable[[Found, Node], None] | None,
     ) -> None:
         self.found = found
         self._policy, self._judge = policy, judge
-        self._temperature, self._tokenizer, self._on_answer = temperature, tokenizer, on_answer
+        self._temperature, self._top_p = sampling
+        self._tokenizer, self._on_answer = tokenizer, on_answer
         self._began = time.monotonic()
         self._faults_in_a_row = 0
 
@@ -168,6 +171,7 @@ class _Search:
                 prompt_ids=ids,
                 max_tokens=rules.max_answer_tokens,
                 temperature=self._temperature,
+                top_p=self._top_p,
                 seed=seed_of("search", self.found.tree.root.episode.seed, path),
             )
         )
