@@ -8,6 +8,7 @@ import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from plays import episode, run
@@ -16,11 +17,14 @@ from rich.console import Console
 from kerneldojo.cli.arguments import BadUsage
 from kerneldojo.cli.bench_panel import bench_panel
 from kerneldojo.cli.compare_panel import comparison_panel
+from kerneldojo.cli.searching import plan, search_all
 from kerneldojo.cli.selecting import numbers, select
 from kerneldojo.cli.text import percent
+from kerneldojo.episodes import PlayConfig
+from kerneldojo.policies import Request
 from kerneldojo.problems import load_suite
 from kerneldojo.report import Metrics, MetricsConfig, compare, measure
-from kerneldojo.schema import Problem
+from kerneldojo.schema import Answer, Problem
 from kerneldojo.search import Budget, Spent
 from kerneldojo.search.record import SearchRecord
 
@@ -126,6 +130,31 @@ def test_a_language_that_the_device_lacks_is_no_fault_of_ours(kernelbench: Path,
     assert done.returncode == 1, done.stderr
     assert done.stderr.startswith("dojo: 1 answer to 1 problem left out, unsupported on device: ")
     assert done.stderr.count("\n") == 1
+
+
+class Down:
+    """A policy whose endpoint is not there."""
+
+    name, gives_ids = "down", False
+
+    async def answer(self, _: Request) -> Answer:
+        return Answer(text="", finish="failed", error="nobody listens")
+
+    async def close(self) -> None:
+        pass
+
+
+def test_searches_that_are_given_up_are_counted_and_made_by_the_next_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = plan(["serial", "parallel"], {"calls": 2}, load_suite("katas:1/hard_tanh", "small"), tmp_path, 0)
+    never: Any = None  # no answer gets as far as a judge
+    for _ in range(2):
+        config = PlayConfig(device="cpu")
+        assert search_all(asked, Down, never, config, seed=0, temperature=1.0, top_p=1.0) == 2
+    told = capsys.readouterr().err
+    assert "the serial search of hard_tanh was given up" in told and "nobody listens" in told
+    assert not (tmp_path / "searches.jsonl").exists()
 
 
 @pytest.mark.parametrize("asked", [("--ids", "21_Broken"), ("--subset", "21")])

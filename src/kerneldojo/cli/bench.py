@@ -101,8 +101,8 @@ def bench_command(
 ) -> None:
     """Play a policy over a suite, write the run folder, its figures and its page, and print the table.
 
-    Exit code 3 if faults of ours ended episodes; starting the same command again goes on with them. Answers that
-    cannot be judged (a degenerate problem, a language that the device lacks) are left out and said; exit code 1 if
+    Exit code 3 if faults of ours ended episodes or searches; starting the same command again goes on with them. Answers
+    that cannot be judged (a degenerate problem, a language that the device lacks) are left out and said; exit code 1 if
     there are no others. A problem whose first prompt does not fit is a failure.
     """
     from kerneldojo.episodes import parse_context
@@ -145,7 +145,9 @@ def bench_command(
                     opened_as=opened_as(policy, policy_option),
                 )
             sampling = {"temperature": temperature, "top_p": top_p}
-            search_all(searches, lambda: opened(policy, policy_option), executor, play, seed=seed, **sampling)
+            num_given_up = search_all(
+                searches, lambda: opened(policy, policy_option), executor, play, seed=seed, **sampling
+            )
         finally:
             executor.close(drain=False)
         config = MetricsConfig(strictly=not at_least, credited=credited, seed=seed)
@@ -153,6 +155,9 @@ def bench_command(
             metrics = write_all(out, episodes, config)
         show(out, metrics, output)
     exit_on_faults(episodes)
+    if num_given_up:
+        say(f"searches given up: {num_given_up:,}; start the same command again to go on")
+        raise typer.Exit(3)
     if metrics.refusals and metrics.counts.masked_turns == metrics.counts.turns:
         for one in metrics.refusals:
             answers = f"{counted(one.answers, 'answer')} to {counted(one.problems, 'problem')}"
