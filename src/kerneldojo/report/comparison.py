@@ -36,16 +36,16 @@ class Difference(Frozen):
     a: float
     b: float
     difference: float
-    low: float
-    """Lower end of the 95 % interval of the difference."""
-    high: float
+    low: float | None = None
+    """Lower end of the 95 % interval of the difference; None where there is only one problem."""
+    high: float | None = None
     count: int
     """Problems that both runs have scored samples of."""
 
     @property
     def is_clear(self) -> bool:
         """Whether the interval leaves 0 out."""
-        return self.low > 0 or self.high < 0
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
 class ProblemPair(Frozen):

@@ -5,9 +5,9 @@ const shown = (name, v) => name.startsWith("speedup") ? ratio(v) : percent(v);
 const step = (name, v) => { const shown = name.startsWith("speedup") ? Math.abs(v).toFixed(2) : (100 * Math.abs(v)).toFixed(1); return (Number(shown) === 0 ? "" : v > 0 ? "+" : "−") + shown; };
 const unit = name => name.startsWith("speedup") ? "×" : " points";
 const label = name => name === "correct" ? "correct, fast at 0×" : name.startsWith("fast_") ? `fast at ${name.slice(5)}×` : words(name) + (name.startsWith("speedup") ? ", failures as 0" : "");
-const row = d => { const clear = d.low > 0 || d.high < 0, style = clear ? (d.difference > 0 ? "plus" : "minus") : "", change = step(d.name, d.difference) + unit(d.name);
+const row = d => { const clear = d.low !== null && (d.low > 0 || d.high < 0), style = clear ? (d.difference > 0 ? "plus" : "minus") : "", change = step(d.name, d.difference) + unit(d.name);
   return el("tr", {}, el("td", {}, label(d.name)), el("td", {}, shown(d.name, d.a)), el("td", {}, shown(d.name, d.b)),
-    el("td", { class: style }, clear ? el("b", {}, change) : change, el("span", { class: "range" }, `${step(d.name, d.low)} to ${step(d.name, d.high)}`))); };
+    el("td", { class: style }, clear ? el("b", {}, change) : change, d.low === null ? null : el("span", { class: "range" }, `${step(d.name, d.low)} to ${step(d.name, d.high)}`))); };
 const turns = [...new Set(C.differences.map(d => d.turn))];
 
 page.replaceChildren(el("h1", {}, "Two runs, problem by problem"),
