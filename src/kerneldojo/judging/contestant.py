@@ -10,11 +10,14 @@ from typing import Any
 import torch
 
 from kerneldojo.contestant import tree
-from kerneldojo.judging.ends import Failed, HostedEnd, Infrastructure
+from kerneldojo.judging.ends import Failed, HostedEnd, Infrastructure, Tampered
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.ruling import of_candidate
 from kerneldojo.schema import Candidate
+
+LONGEST_CLAIM = 1e9
+"""Seconds from which on a duration that a contestant tells is none."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ class Contestant:
             alone=True,
             arguments=self.hosted.give(init_values),
         )
-        self.construction_seconds = float(answer.get("seconds") or 0.0)
+        self.construction_seconds = _seconds(answer.get("seconds"))
         own = self._take_named(answer.get("state"), "constructor")
         delivery = match_states(own, state)
         if self._custom_state and state:
@@ -215,14 +218,16 @@ class Contestant:
             outputs = tree.tensors(self.hosted.take(answer.get("outputs")))
         except HostedEnd as end:
             raise of_candidate(end, stage, self._candidate.source) from None
-        kinds = answer.get("kinds")
+        kinds = _dicts(answer.get("kinds"))
+        if len(kinds) != len(outputs):
+            raise of_candidate(Tampered("outputs of no kind"), stage)
         return Answer(
             outputs=outputs,
-            kinds=kinds if isinstance(kinds, list) else [],
+            kinds=kinds,
             untold=None,
             work=_dicts(answer.get("work")),
             specializations=_dicts(answer.get("specializations")),
-            elapsed=float(answer.get("elapsed") or 0.0),
+            elapsed=_seconds(answer.get("elapsed")),
         )
 
     def _take_named(self, pairs: Any, stage: str) -> dict[str, torch.Tensor]:
@@ -234,3 +239,8 @@ class Contestant:
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _seconds(value: Any) -> float:
+    """A duration as the other side claims it; 0 for what is none."""
+    return float(value) if isinstance(value, int | float) and 0 <= value < LONGEST_CLAIM else 0.0

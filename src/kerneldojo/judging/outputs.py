@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from kerneldojo.devices.cuda.inputs import Layout
 from kerneldojo.judging.contestant import Answer, Delivery
 from kerneldojo.judging.reference import Expected
 from kerneldojo.judging.ruling import Ruling, exploit
@@ -57,7 +59,7 @@ def check_outputs(
         delivery: how weights were matched, for the hint that goes with a wrong answer.
         distribution: of the inputs; what is unusual about them is said of a wrong answer, and some of it forgiven.
     """
-    _check_kinds(answer, expected)
+    check_kinds(answer, expected.outputs["native"])
     worst, classes = 0.0, set[PrecisionClass]()
     for index, got in enumerate(answer.outputs):
         comparison, precision_class = _compare(expected, index, got, reduction_length)
@@ -97,8 +99,16 @@ def _compare(
     return loose, "tf32" if loose.passed else "below"
 
 
-def _check_kinds(answer: Answer, expected: Expected) -> None:
-    wanted = expected.outputs["native"]
+def check_kinds(answer: Answer, wanted: Sequence[torch.Tensor | Layout]) -> None:
+    """See that an answer has the tensors that it should have, whatever is in them.
+
+    Args:
+        answer: what the contestant returned.
+        wanted: the reference's outputs, or how they lie.
+
+    Raises:
+        Ruling: it has others.
+    """
     if answer.untold is not None:
         raise Ruling(Status.INCORRECT, f"forward did not return tensors: {answer.untold}")
     for kind in answer.kinds:
@@ -111,7 +121,7 @@ def _check_kinds(answer: Answer, expected: Expected) -> None:
     for index, (got, native, kind) in enumerate(zip(answer.outputs, wanted, answer.kinds, strict=True)):
         which = f"output {index}: " if len(wanted) > 1 else ""
         if got.dtype != native.dtype:
-            raise Ruling(Status.INCORRECT, f"{which}expected dtype {_name(native)}, got {_name(got)}")
+            raise Ruling(Status.INCORRECT, f"{which}expected dtype {_name(native.dtype)}, got {_name(got.dtype)}")
         if got.shape != native.shape:
             raise Ruling(Status.INCORRECT, f"{which}expected shape {list(native.shape)}, got {list(got.shape)}")
         if kind.get("dense") is False:
@@ -152,10 +162,12 @@ def check_buffers(own: dict[str, torch.Tensor], expected: dict[str, torch.Tensor
         mine = own.get(names.get(name, name))
         if mine is None:
             raise Ruling(Status.INCORRECT, f"the reference updates a buffer {name!r} that the candidate does not have")
+        if mine.numel() != value.numel():
+            raise Ruling(Status.INCORRECT, f"the buffer {name!r} has another size after a call than the reference's")
         budget = make_budget(value, value, reduction_length=1 << 20)
         if not compare(value, mine.reshape(value.shape).to(value.dtype), budget).passed:
             raise Ruling(Status.INCORRECT, f"the buffer {name!r} is not updated as the reference updates it")
 
 
-def _name(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
