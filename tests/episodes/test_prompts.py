@@ -42,6 +42,9 @@ def test_parts_of_the_task_are_on_or_off():
     assert "<plan>" in task(PROBLEM, PlayConfig(ask_plan=True))
     assert "summarise" in task(PROBLEM, PlayConfig(context=Summaries()))
     assert "not timed" in task(PROBLEM, PlayConfig(device="cpu"))
+    ieee = [task(PROBLEM, PlayConfig(precision="ieee", language=one, one_shot=False)) for one in ("triton", "cuda")]
+    assert all("no TF32" in text for text in ieee)
+    assert ["tl.dot" in text for text in ieee] == [True, False]  # what the language has
 
 
 def test_an_unknown_gpu_is_refused_by_name():

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerneldojo.evaluate import BadEntry, read_items, settle_device
+from kerneldojo.evaluate import BadEntry, Settings, read_items, settle_device, summarise
+from kerneldojo.evaluate.results import Record
 from kerneldojo.pool import DeviceState
 from kerneldojo.problems import load_suite
-from kerneldojo.schema import Problem
+from kerneldojo.schema import Candidate, Evaluation, Problem, Status
 
 SOURCE = """
 import torch
@@ -157,3 +158,24 @@ def test_a_run_has_one_definite_kind_of_device() -> None:
     for wanted in (["cpu", "model:h100"], ["cuda"], ["model:a100"]):
         with pytest.raises(ValueError, match=r"not comparable|there is no device"):
             settle_device(wanted, hosts)
+
+
+def test_problems_of_one_name_are_not_summed_up_together() -> None:
+    found = [Evaluation(status=Status.PASSED, correct=True, speedup=4.0), Evaluation(status=Status.INCORRECT)]
+    records = [
+        Record(
+            id=str(number),
+            job="",
+            problem="softmax",
+            suite="request",
+            problem_hash=content * 64,
+            settings=Settings(),
+            candidate=Candidate(source=""),
+            evaluation=found[content == "b"],
+        )
+        for number, content in enumerate("abb")
+    ]
+    summary = summarise(records, "012")
+    told = [(one.name, one.num_judged, one.num_passed, one.best_speedup) for one in summary.problems]
+    assert told == [("softmax (aaaaaaaa)", 1, 1, 4.0), ("softmax (bbbbbbbb)", 2, 0, None)]
+    assert [one.name for one in summarise(records[:1], "0").problems] == ["softmax"]

@@ -68,11 +68,12 @@ class EndpointServer:
         if (response := self._misbehaved(step)) is not None:
             return response
         head = {"id": "c1", "created": 1, "model": body["model"]}
-        finish = self.reply["finish_reason"]
+        finish = step.get("finish_reason", self.reply["finish_reason"])
         if not body.get("stream"):
             message = {"role": "assistant", "content": self.reply["content"], **self.reply["extra"]}
             choice = {"index": 0, "message": message, "finish_reason": finish}
-            return JSONResponse({**head, "object": "chat.completion", "choices": [choice], "usage": self.usage})
+            whole = {**head, "object": "chat.completion", "choices": [choice], "usage": self.usage}
+            return Response(json.dumps(whole), media_type="application/json")
 
         def event(delta, finish_reason=None, **more):
             choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish_reason}]
@@ -81,6 +82,9 @@ class EndpointServer:
 
         async def pieces():
             yield event({"role": "assistant", "content": ""})
+            if step.get("second_choice"):
+                other = {"index": 1, "delta": {"content": "another answer"}, "finish_reason": None}
+                yield f"data: {json.dumps({**head, 'object': 'chat.completion.chunk', 'choices': [other]})}\n\n"
             for field, text in self.reply["extra"].items():
                 for start in range(0, len(text), 5):
                     yield event({field: text[start : start + 5]})
@@ -103,7 +107,7 @@ class EndpointServer:
         if (response := self._misbehaved(step)) is not None:
             return response
         ids = [*(token + 1 for token in body["prompt"]), 2][: body["max_tokens"]]
-        finish = "stop" if ids[-1] == 2 else "length"
+        finish = step.get("finish_reason", "stop" if ids[-1] == 2 else "length")
         names = [f"token_id:{i}" if body.get("return_tokens_as_token_ids") else f"t{i}" for i in ids]
         logprobs = {
             "tokens": names,
@@ -119,7 +123,8 @@ class EndpointServer:
             choice["logprobs"] = None
         usage = {"prompt_tokens": len(body["prompt"]), "completion_tokens": len(ids), "total_tokens": 0}
         head = {"id": "c1", "object": "text_completion", "created": 1, "model": body["model"]}
-        return JSONResponse({**head, "choices": [choice], "usage": usage})
+        text = json.dumps({**head, "choices": [choice], "usage": usage}).replace('"NaN"', "NaN")
+        return Response(text, media_type="application/json")
 
     async def models(self) -> dict:
         return {"object": "list", "data": [{"id": "served-model", "object": "model", "created": 1, "owned_by": "vllm"}]}

@@ -16,6 +16,7 @@ from kerneldojo.policies import require_trainable
 from kerneldojo.policies.endpoint import EndpointConfig, EndpointPolicy
 from kerneldojo.policies.rates import Allowance
 from kerneldojo.policies.retrying import RetryConfig
+from kerneldojo.schema import Answer
 
 QUICK = RetryConfig(first_delay=0.01, longest_delay=0.05, attempts=3, timeout=5)
 KEY = "sk-secret-1234567890"
@@ -127,6 +128,8 @@ def test_an_endpoint_that_counts_no_tokens(server):
         {"body": "null"},
         {"body": "<html>gateway</html>", "media_type": "text/html"},
         {"drop": True},
+        {"finish_reason": "error"},
+        {"finish_reason": "insufficient_system_resource"},
     ],
     ids=str,
 )
@@ -137,13 +140,44 @@ def test_what_passes_is_tried_again(server, trouble):
     assert policy.tally.retries == 2 and policy.tally.failures == 0 and len(server.seen) == 3
 
 
-@pytest.mark.parametrize("trouble", [{"break_stream": True}, {"end_stream": True}, {"body": "data: {not json\n\n"}])
+@pytest.mark.parametrize(
+    "trouble",
+    [{"break_stream": True}, {"end_stream": True}, {"finish_reason": "error"}, {"body": "data: {not json\n\n"}],
+)
 def test_a_stream_that_breaks_is_begun_again(server, trouble):
     if "body" in trouble:
         trouble["media_type"] = "text/event-stream"
     server.plan = [trouble]
     (answer,), policy = ask(server, streaming=True)
     assert answer.text == server.reply["content"] and policy.tally.retries == 1
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_halves_of_a_character_are_joined_or_replaced_so_that_every_answer_can_be_kept(server, streaming):
+    server.reply["content"] = "fast: \ud83d\ude80 and half \ud83d"  # JSON spells halves; the stream cuts between two
+    (answer,), _ = ask(server, streaming=streaming)
+    assert answer.text == "fast: \U0001f680 and half \ufffd"
+    assert Answer.model_validate_json(answer.model_dump_json()) == answer
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_refusal_is_an_answer(server, streaming):
+    server.reply.update(content="", extra={"refusal": "I cannot help with kernels."})
+    (answer,), policy = ask(server, streaming=streaming)
+    assert (answer.text, answer.finish, policy.tally.retries) == ("I cannot help with kernels.", "stop", 0)
+
+
+def test_of_several_choices_the_first_counts_alone(server):
+    server.plan = [{"second_choice": True}]
+    (answer,), _ = ask(server, streaming=True, extra_body={"n": 2})
+    assert answer.text == server.reply["content"]
+
+
+@pytest.mark.parametrize("count", [10**25, -1, 1.5, None, [1]], ids=str)
+def test_what_is_no_count_of_tokens_counts_none(server, count):
+    server.usage = {"prompt_tokens": count, "completion_tokens": count, "total_tokens": count}
+    (answer,), policy = ask(server, input_price=2.0)
+    assert (answer.usage.prompt_tokens, answer.usage.answer_tokens, policy.tally.dollars) == (0, 0, 0.0)
 
 
 def test_a_slow_reply_is_given_up_and_asked_for_again(server):

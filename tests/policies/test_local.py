@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import pytest
 import torch
@@ -92,6 +93,14 @@ def test_a_model_that_breaks_fails_its_requests_and_not_the_policy():
     broken, mended = asyncio.run(play())
     assert all(answer.finish == "failed" and "RuntimeError" in answer.error for answer in broken)
     assert mended.finish == "length" and len(mended.answer_ids) == 4
+
+
+def test_a_model_that_gives_no_numbers_fails_in_one_line():
+    """A log-probability that is none cannot be kept: a run folder that held one could not be read again."""
+    model = tiny("llama")
+    model.lm_head.weight.data.fill_(math.nan)
+    (answer,) = ask(LocalPolicy(model, words_tokenizer(), end_ids=()), request(prompt_ids=(3, 4), max_tokens=4))
+    assert answer.finish == "failed" and "gives no numbers" in answer.error and answer.log_probs is None
 
 
 def test_who_has_gone_is_not_waited_for_and_weights_may_change_in_between():

@@ -9,6 +9,10 @@ import pytest
 from policy_requests import episode
 
 from kerneldojo.policies import open_policy, require_trainable
+from kerneldojo.policies.endpoint import EndpointConfig
+from kerneldojo.policies.local import LocalConfig
+from kerneldojo.policies.registry import HOW_IT_IS_ASKED, deciding
+from kerneldojo.policies.vllm import VllmConfig
 
 
 @pytest.mark.parametrize(
@@ -54,3 +58,12 @@ def test_the_room_is_light():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_what_decides_the_answers_beside_the_name(tmp_path):
+    assert deciding("teacher:fused", {}) == {}
+    assert deciding(f"hf:{tmp_path}", {"window": 1, "adapter": "a"}) == {"path": str(tmp_path), "adapter": '"a"'}
+    asked = {"retry": {"attempts": 2}, "concurrency": 3, "extra_body": {"reasoning_effort": "low", "api_key": "k" * 20}}
+    assert deciding("openai:m", asked) == {"extra_body": '{"api_key": "***", "reasoning_effort": "low"}'}
+    fields = {name for config in (EndpointConfig, LocalConfig, VllmConfig) for name in config.model_fields}
+    assert fields >= HOW_IT_IS_ASKED

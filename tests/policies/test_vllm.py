@@ -96,6 +96,10 @@ def test_raw_log_probs_are_given_only_where_they_are_those_of_the_sampled_distri
             assert answer.answer_ids == (2, 2) and answer.finish == "stop"
 
 
+NOT_A_NUMBER = "NaN"
+"""As the server spells it, which is no JSON but is read as such."""
+
+
 @pytest.mark.parametrize(
     "trouble",
     [
@@ -109,6 +113,8 @@ def test_raw_log_probs_are_given_only_where_they_are_those_of_the_sampled_distri
         {"token_ids": [-1, 2]},
         {"logprobs": [-0.1, None]},
         {"logprobs": [-0.1]},
+        {"logprobs": [-0.1, NOT_A_NUMBER]},
+        {"finish_reason": "abort"},
     ],
     ids=str,
 )

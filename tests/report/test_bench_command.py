@@ -8,6 +8,7 @@ import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from plays import episode, run
@@ -16,11 +17,14 @@ from rich.console import Console
 from kerneldojo.cli.arguments import BadUsage
 from kerneldojo.cli.bench_panel import bench_panel
 from kerneldojo.cli.compare_panel import comparison_panel
+from kerneldojo.cli.searching import plan, search_all
 from kerneldojo.cli.selecting import numbers, select
 from kerneldojo.cli.text import percent
+from kerneldojo.episodes import PlayConfig
+from kerneldojo.policies import Request
 from kerneldojo.problems import load_suite
 from kerneldojo.report import Metrics, MetricsConfig, compare, measure
-from kerneldojo.schema import Problem
+from kerneldojo.schema import Answer, Problem
 from kerneldojo.search import Budget, Spent
 from kerneldojo.search.record import SearchRecord
 
@@ -128,6 +132,31 @@ def test_a_language_that_the_device_lacks_is_no_fault_of_ours(kernelbench: Path,
     assert done.stderr.count("\n") == 1
 
 
+class Down:
+    """A policy whose endpoint is not there."""
+
+    name, gives_ids = "down", False
+
+    async def answer(self, _: Request) -> Answer:
+        return Answer(text="", finish="failed", error="nobody listens")
+
+    async def close(self) -> None:
+        pass
+
+
+def test_searches_that_are_given_up_are_counted_and_made_by_the_next_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = plan(["serial", "parallel"], {"calls": 2}, load_suite("katas:1/hard_tanh", "small"), tmp_path, 0)
+    never: Any = None  # no answer gets as far as a judge
+    for _ in range(2):
+        config = PlayConfig(device="cpu")
+        assert search_all(asked, Down, never, config, seed=0, temperature=1.0, top_p=1.0) == 2
+    told = capsys.readouterr().err
+    assert "the serial search of hard_tanh was given up" in told and "nobody listens" in told
+    assert not (tmp_path / "searches.jsonl").exists()
+
+
 @pytest.mark.parametrize("asked", [("--ids", "21_Broken"), ("--subset", "21")])
 def test_asking_for_what_is_no_problem_says_why(kernelbench: Path, tmp_path: Path, asked: tuple[str, str]) -> None:
     done = bench(kernelbench, tmp_path / "run", *asked)
@@ -199,7 +228,7 @@ def test_panels_show_what_was_measured(width: int) -> None:
         )
         for strategy in ("serial", "parallel", "best-first", "16x8")
     ]
-    metrics = measure(episodes, MetricsConfig(num_draws=200), against_compile={}, searches=searches)
+    metrics = measure(episodes, MetricsConfig(num_draws=200), against_compile={}, searches=searches, planned=99)
     console.print(bench_panel(metrics, title="[red]a\x1b[2Jrun"))
     paired = compare(run(5, 2, 2), run(5, 2, 2, boost=2.0), config=MetricsConfig(num_draws=200))
     console.print(comparison_panel(paired))
@@ -212,6 +241,8 @@ def test_panels_show_what_was_measured(width: int) -> None:
         "correct, fast at 0×",
         "1 sample of 1 problem never began, since the first prompt does not fit: failures in every figure",
         "0 were judged against torch.compile",
+        "Not finished: 12 of 99 episodes have ended.",
+        "avg@2 and best@2 are over 5 of 7 problems: the others have fewer samples that were scored.",
         "20,000 tokens",
         "best confirmed 1.37× 1.37×",
         f"no_causal_kernel {exploits.count} ({percent(exploits.share)})",

@@ -9,8 +9,18 @@ from hypothesis import strategies as st
 from plays import episode, run, turn, verdict
 
 from kerneldojo.episodes import PlayConfig
-from kerneldojo.report import Metrics, MetricsConfig, NotComparable, compare, measure, sampling_of
+from kerneldojo.report import (
+    Metrics,
+    MetricsConfig,
+    NotComparable,
+    compare,
+    measure,
+    read_run,
+    sampling_of,
+    write_all,
+)
 from kerneldojo.report.bootstrap import Bootstrap
+from kerneldojo.report.page import _fast_curves
 from kerneldojo.rollout import Manifest, RunFolder
 from kerneldojo.schema import Episode
 
@@ -52,10 +62,12 @@ def test_figures_agree_with_each_other(episodes: list[Episode]) -> None:
     assert best is None or best >= final  # type: ignore[operator]
     for figure in metrics.figures:
         if figure.value is not None:
-            assert figure.low is not None
-            assert figure.high is not None
-            assert figure.low <= figure.high
             assert math.isfinite(figure.value)
+            if figure.low is None or figure.high is None:  # of one problem alone nothing can be drawn again
+                assert figure.low is figure.high and (figure.unit == "sample" or figure.count == 1)
+                continue
+            assert figure.low <= figure.high
+            assert metrics.counts.problems > 1 and figure.count > 1
     assert metrics == measure(episodes, QUICK)
     assert Metrics.model_validate_json(metrics.model_dump_json()) == metrics
 
@@ -143,6 +155,40 @@ def test_without_times_there_are_no_speedups_but_correctness() -> None:
     assert value(metrics, "fast", p=0.0) == 0.5
     assert value(metrics, "speedup mean", failures="left out") is None
     assert metrics.timing_sources == ()
+    # The failure alone would make fast_1 and the mean 0, and the geometric mean 1: figures that nobody measured.
+    of_speed = [one for one in metrics.figures if one.name != "correct" and one.p != 0]
+    assert of_speed and all(one.value is None and one.count == 0 for one in of_speed)
+    names = {one.name for one in compare([episode("a", 0, ["untimed"])], [episode("a", 0, ["incorrect"])]).differences}
+    assert names == {"correct"}
+    assert value(measure([episode("a", 0, ["incorrect"])], QUICK), "fast", p=1.0) == 0.0
+
+
+def test_a_run_says_what_is_missing_of_it(tmp_path: Path) -> None:
+    played = [episode("a", 0, [2.0]), episode("a", 1, [1.0]), episode("b", 0, ["failed"]), episode("b", 1, [3.0])]
+    manifest = Manifest(settings={"num_samples": 2}, problems={name: name for name in ("a", "b", "c")})
+    with RunFolder(tmp_path).open(manifest) as folder:
+        for one in played:
+            folder.add_episode(one)
+    metrics = write_all(tmp_path, read_run(tmp_path), QUICK)
+    assert (metrics.counts.episodes, metrics.counts.planned_episodes, metrics.counts.num_missing) == (4, 6, 2)
+    assert (metrics.num_complete_problems, metrics.counts.problems) == (1, 2)
+    assert measure(played, QUICK).counts.num_missing == 0
+
+
+def test_the_page_draws_fast_p_as_the_figures_have_it(tmp_path: Path) -> None:
+    played = [episode("a", 0, [1.0]), episode("a", 1, ["untimed"]), episode("a", 2, ["incorrect"])]
+    for strictly in (True, False):
+        metrics = measure(played, QUICK.model_copy(update={"strictly": strictly}))
+        drawn = _fast_curves(played, metrics.config)
+        assert drawn["last turn"][drawn["p"].index(1.0)] == value(metrics, "fast", p=1.0) == (0.0 if strictly else 0.5)
+
+
+def test_a_problem_that_one_run_has_masked_answers_of_is_won_by_nobody() -> None:
+    a = [episode("a", 0, [2.0]), episode("b", 0, [2.0])]
+    b = [episode("a", 0, ["failed"]), episode("b", 0, [1.0])]
+    found = compare(a, b, config=QUICK)
+    assert found.unscored == ("katas/1/a",) and found.wins == {"a": 1, "b": 0, "tie": 0}
+    assert [one.problem for one in found.problems] == ["katas/1/b"]
 
 
 def test_exploits_statuses_and_coverage() -> None:
@@ -194,6 +240,13 @@ def test_the_bootstrap_draws_problems_and_covers() -> None:
     assert found[1] == pytest.approx(0.264, abs=0.03)
     assert found[2] == pytest.approx(0.536, abs=0.03)
     assert found == Bootstrap(50, seed=3).ratio(shares, np.full(50, 8.0))
+
+
+def test_one_problem_has_no_interval_and_decides_nothing() -> None:
+    figure = measure(run(1, 4, 2), QUICK).find("correct")
+    assert figure is not None and figure.value is not None and (figure.low, figure.high) == (None, None)
+    found = compare(run(1, 4, 2), run(1, 4, 2, boost=3.0), config=QUICK)
+    assert found.differences and all(one.low is None and not one.is_clear for one in found.differences)
 
 
 def test_a_run_compared_with_itself_differs_nowhere_and_a_faster_one_clearly() -> None:

@@ -199,6 +199,16 @@ def test_other_settings_are_refused_in_one_line_that_names_them(tmp_path):
     played(tmp_path, rollout=RolloutConfig(max_concurrent=1))
 
 
+def test_a_policy_of_one_name_opened_otherwise_is_another_one(tmp_path):
+    played(tmp_path, opened_as={"path": "/a/final"})
+    with pytest.raises(RunError, match=r'opened_as\.path was "/a/final" and is "/b/final"'):
+        played(tmp_path, opened_as={"path": "/b/final"})
+    with pytest.raises(RunError, match=r'opened_as\.adapter was null and is "/c"'):
+        played(tmp_path, opened_as={"path": "/a/final", "adapter": "/c"})
+    played(tmp_path, opened_as={"path": "/a/final"})
+    played(tmp_path)  # who does not know is not asked, and a folder that does not know is continued
+
+
 def test_one_process_writes_at_a_time(tmp_path):
     command = [sys.executable, str(HERE / "killed_run.py"), str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -18,7 +18,8 @@ from kerneldojo.policies.teacher import Teacher
 from kerneldojo.pool import open_pool
 from kerneldojo.problems.suite import load_suite
 from kerneldojo.report.searches import search_figures
-from kerneldojo.rollout import AsyncJudge, from_executor
+from kerneldojo.rollout import AsyncJudge, RunError, from_executor
+from kerneldojo.rollout.lock import Lock
 from kerneldojo.schema import Answer, Evaluation, Exploit, Job, Problem, Status, Timing, Usage
 from kerneldojo.search import (
     BestFirst,
@@ -54,11 +55,13 @@ class Climber:
     def __init__(self, gain: float = 0.3, fail: float = 0.5, latency: Callable[[random.Random], float] | None = None):
         self.gain, self.fail, self.latency = gain, fail, latency
         self.seeds: list[int] = []
+        self.sampling: set[tuple[float, float]] = set()
         self.under_way = self.most = 0
 
     async def answer(self, request: Request) -> Answer:
         draw = random.Random(request.seed)
         self.seeds.append(request.seed)
+        self.sampling.add((request.temperature, request.top_p))
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         await asyncio.sleep(self.latency(random.Random()) if self.latency else 0)
@@ -250,6 +253,48 @@ def test_faults_cost_nothing_and_too_many_end_the_search() -> None:
     assert down.spent.calls == 0 and "no route" in down.fault
 
 
+def test_an_answer_that_was_lost_is_asked_for_again_under_its_own_number() -> None:
+    """With two under way and the first of them lost, the next one must not repeat the second's seed."""
+
+    class Losing(Climber):
+        async def answer(self, request: Request) -> Answer:
+            is_lost = len(self.seeds) in (0, 4)
+            found = await super().answer(request)
+            return Answer(text="", finish="failed", error="no route") if is_lost else found
+
+    policy, steady = Losing(fail=0.0), Climber(fail=0.0)
+    lossy = run(Parallel(), Budget(calls=9), policy=policy, num_at_once=3)
+    whole = run(Parallel(), Budget(calls=9), policy=steady, num_at_once=3)
+    assert lossy.num_faults == 2
+    answers = [{(node.path, node.candidate) for node in found.tree} for found in (lossy, whole)]
+    assert answers[0] == answers[1] and len(answers[0]) == 9
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda one: one.type)
+def test_an_answer_that_this_device_cannot_judge_is_one_lost_answer_and_no_more(strategy: Strategy) -> None:
+    asked: list[Job] = []
+
+    async def judge(job: Job) -> Evaluation:
+        asked.append(job)
+        if len(asked) in (2, 5, 6):
+            return Evaluation(status=Status.UNSUPPORTED_ON_DEVICE, message="a CUDA graph")
+        return await exact(job)
+
+    found = asyncio.run(search(PROBLEM, Climber(fail=0.0), judge, strategy, Budget(calls=12), CONFIG))
+    assert (found.spent.calls, found.spent.verdicts, found.refused, found.fault) == (12, 12, "", "")
+    refused = [node for node in found.tree if node.evaluation and node.evaluation.status.is_refusal]
+    assert len(refused) == 3 and not any(node.children for node in refused)
+
+
+@pytest.mark.parametrize(("calls", "spent"), [(20, 4), (2, 2)])
+def test_a_device_that_can_judge_no_answer_ends_a_search_soon(calls: int, spent: int) -> None:
+    async def judge(_: Job) -> Evaluation:
+        return Evaluation(status=Status.UNSUPPORTED_ON_DEVICE, message="needs a CUDA device")
+
+    found = asyncio.run(search(PROBLEM, Climber(fail=0.0), judge, Serial(), Budget(calls=calls), CONFIG, num_at_once=1))
+    assert (found.spent.calls, found.refused) == (spent, "needs a CUDA device")
+
+
 def test_an_exception_of_the_judge_is_raised_and_nothing_is_left_running() -> None:
     policy = Climber(fail=0.0)
 
@@ -306,6 +351,48 @@ def test_an_answer_that_does_not_pass_twice_does_not_win() -> None:
     winner = asyncio.run(choose(found, again))
     assert winner.speedup == 2.0
     assert [one.confirmed for one in winner.finalists] == [None, 2.0]
+
+
+def test_a_second_verdict_that_we_lose_is_no_failure_of_the_answer(tmp_path: Path) -> None:
+    found, faults = _found(verdict(3.0), verdict(2.0)), [2]
+
+    async def again(job: Job) -> Evaluation:
+        first = next(node for node in found.tree if node.candidate == job.candidate)
+        if first.speedup == 3.0 and faults[0]:
+            faults[0] -= 1
+            return Evaluation(status=Status.INFRASTRUCTURE_ERROR, message="the disk is full")
+        return verdict(first.speedup or 0)
+
+    winner = asyncio.run(choose(found, again))
+    assert (winner.speedup, winner.fault) == (3.0, "")
+    faults[0] = 9
+    winner = asyncio.run(choose(found, again))
+    assert (winner.speedup, winner.fault) == (2.0, "an answer could not be judged again: the disk is full")
+
+    async def judge(job: Job) -> Evaluation:
+        if job.fresh:
+            return Evaluation(status=Status.INFRASTRUCTURE_ERROR, message="the disk is full")
+        return await exact(job)
+
+    path, seen = tmp_path / SEARCHES, list[Found]()
+    wanted = missing(path, [Parallel()], [PROBLEM], 0, Budget(calls=2))
+    policy = Climber(fail=0.0)
+    ended = search_all(wanted, policy, judge, Budget(calls=2), CONFIG, path, on_end=lambda _, one: seen.append(one))
+    asyncio.run(ended)
+    assert "could not be judged again" in seen[0].fault and not list(read(path))  # to be searched again, not a failure
+
+
+def test_of_two_processes_one_searches_and_nothing_twice(tmp_path: Path) -> None:
+    path, budget, policy = tmp_path / SEARCHES, Budget(calls=2), Climber(fail=0.0)
+    wanted = missing(path, [Parallel()], [PROBLEM], 0, budget)  # as both of them see it
+    held = Lock(tmp_path / "lock")
+    with pytest.raises(RunError, match="is writing to it"):
+        asyncio.run(search_all(wanted, policy, exact, budget, CONFIG, path))
+    held.release()
+    for _ in range(2):
+        asyncio.run(search_all(wanted, policy, exact, budget, CONFIG, path, temperature=0.7, top_p=0.9))
+    assert len(list(read(path))) == 1 and len(policy.seeds) == 2
+    assert policy.sampling == {(0.7, 0.9)}  # as the attempts of the run, beside which the searches stand
 
 
 def test_nothing_passed_nothing_wins() -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kerneldojo.cli.arguments import BadUsage, Device, mendable
+from kerneldojo.cli.faults import exit_on_faults
 from kerneldojo.cli.judges import open_executor
-from kerneldojo.cli.policies import PolicyOptions, opened
+from kerneldojo.cli.policies import PolicyOptions, opened, opened_as
 from kerneldojo.cli.report import show
 from kerneldojo.cli.searching import plan, search_all
 from kerneldojo.cli.selecting import select
@@ -20,7 +21,7 @@ from kerneldojo.devices import problem_size
 
 if TYPE_CHECKING:
     from kerneldojo.episodes import PlayConfig
-    from kerneldojo.schema import Episode, Problem
+    from kerneldojo.schema import Problem
 
 
 def bench_command(
@@ -104,8 +105,8 @@ def bench_command(
 ) -> None:
     """Play a policy over a suite, write the run folder, its figures and its page, and print the table.
 
-    Exit code 3 if faults of ours ended episodes; starting the same command again goes on with them. Answers that
-    cannot be judged (a degenerate problem, a language that the device lacks) are left out and said; exit code 1 if
+    Exit code 3 if faults of ours ended episodes or searches; starting the same command again goes on with them. Answers
+    that cannot be judged (a degenerate problem, a language that the device lacks) are left out and said; exit code 1 if
     there are no others. A problem whose first prompt does not fit is a failure.
     """
     from kerneldojo.episodes import parse_context
@@ -147,9 +148,11 @@ def bench_command(
                     seed=seed,
                     rollout=RolloutConfig(temperature=temperature, top_p=top_p, max_concurrent=concurrency),
                     also_compile=also_compile,
+                    opened_as=opened_as(policy, policy_option),
                 )
-            search_all(
-                searches, lambda: opened(policy, policy_option), executor, play, seed=seed, temperature=temperature
+            sampling = {"temperature": temperature, "top_p": top_p}
+            num_given_up = search_all(
+                searches, lambda: opened(policy, policy_option), executor, play, seed=seed, **sampling
             )
         finally:
             executor.close(drain=False)
@@ -157,23 +160,15 @@ def bench_command(
         with mendable(RunError):
             metrics = write_all(out, episodes, config)
         show(out, metrics, output)
-    faults = [episode for episode in episodes if episode.finish in ("fault", "cancelled")]
-    if faults:
-        ended = f"{counted(len(faults), 'episode')} ended for want of an answer or a verdict"
-        say(f"{ended}; start the same command again to go on{_reason(faults)}")
+    exit_on_faults(episodes)
+    if num_given_up:
+        say(f"searches given up: {num_given_up:,}; start the same command again to go on")
         raise typer.Exit(3)
     if metrics.refusals and metrics.counts.masked_turns == metrics.counts.turns:
         for one in metrics.refusals:
             answers = f"{counted(one.answers, 'answer')} to {counted(one.problems, 'problem')}"
             say(f"{answers} left out, {one.status.replace('_', ' ')}: {one_line(one.first_reason)}")
         raise typer.Exit(1)
-
-
-def _reason(faults: Sequence[Episode]) -> str:
-    """What the first of them that says it ended for, as the end of a sentence."""
-    last = [episode.turns[-1] for episode in faults if episode.turns]
-    told = [turn.answer.error or (turn.evaluation.message if turn.evaluation else "") for turn in last]
-    return next((f" ({one_line(words)})" for words in told if words), "")
 
 
 def _problems(

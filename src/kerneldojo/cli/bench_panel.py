@@ -29,11 +29,18 @@ def _sections(metrics: Metrics) -> Iterator[RenderableType]:
         f"{counted(counts.problems, 'problem')}, {counted(counts.samples, 'sample')} each, "
         f"{counted(counts.turns_each, 'turn')} each; {counted(counts.turns, 'turn')} played"
     )
+    if counts.num_missing:
+        words = f"Not finished: {counts.episodes:,} of {counted(counts.planned_episodes or 0, 'episode')} have ended."
+        yield Text(f"{words} The slow ones are among the others, so that figures may change.", "yellow")
     if metrics.counts.too_long_samples:
         samples = counted(counts.too_long_samples, "sample")
         problems = counted(counts.too_long_problems, "problem")
         words = f"{samples} of {problems} never began, since the first prompt does not fit: failures in every figure."
         yield Text(words, "yellow")
+    if metrics.num_complete_problems < counts.problems:
+        complete = f"{metrics.num_complete_problems:,} of {counted(counts.problems, 'problem')}"
+        words = f"avg@{counts.samples} and best@{counts.samples} are over {complete}: the others have fewer samples"
+        yield Text(f"{words} that were scored.", "yellow")
     for against in dict.fromkeys(figure.against for figure in metrics.figures):
         yield Text()
         yield _headline(metrics, against)

@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 import typer
 
 from kerneldojo.cli.arguments import Device, mendable
+from kerneldojo.cli.faults import exit_on_faults
 from kerneldojo.cli.judges import open_executor
-from kerneldojo.cli.policies import PolicyOptions, opened
+from kerneldojo.cli.policies import PolicyOptions, opened, opened_as
 from kerneldojo.cli.streams import say
 from kerneldojo.cli.text import counted
 from kerneldojo.devices import problem_size
@@ -47,6 +48,7 @@ def collect_command(
     """Play episodes with POLICY over the suites and write a run folder, as JSON lines and (with pyarrow) as Parquet.
 
     Nothing is filtered here: `dojo train sft` chooses by verdict, so that one collection serves several mixtures.
+    Exit code 3 if faults of ours ended episodes; starting the same command again goes on with them.
     """
     from kerneldojo.episodes import PlayConfig
     from kerneldojo.problems import load_suite
@@ -69,6 +71,7 @@ def collect_command(
                 num_samples=samples,
                 seed=seed,
                 rollout=RolloutConfig(temperature=temperature),
+                opened_as=opened_as(policy, policy_option),
             )
         finally:
             executor.close(drain=False)
@@ -76,9 +79,11 @@ def collect_command(
     turns_played = [turn for episode in episodes for turn in episode.turns]
     counts: dict[str, int] = {}
     for turn in turns_played:
-        name = "not parsed" if turn.evaluation is None else Status(turn.evaluation.status).value.replace("_", " ")
+        unjudged = "policy failed" if turn.answer.finish == "failed" else "not parsed"
+        name = unjudged if turn.evaluation is None else Status(turn.evaluation.status).value.replace("_", " ")
         counts[name] = counts.get(name, 0) + 1
     told = ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
     say(f"{counted(len(episodes), 'episode')}, {counted(len(turns_played), 'turn')} in {output}: {told}")
     if table is None:
         say("turns.parquet was not written: it needs the extra, pip install 'kerneldojo[data]'")
+    exit_on_faults(episodes)

@@ -25,6 +25,7 @@ def comparison_panel(comparison: Comparison) -> RenderableType:
             (comparison.only_a, "only in A"),
             (comparison.only_b, "only in B"),
             (comparison.changed, "whose sources differ"),
+            (comparison.unscored, "of which one run has masked answers alone"),
         )
         if names
     ]
@@ -58,7 +59,8 @@ def _differences(comparison: Comparison) -> Table:
         show = ratio if is_speed else percent
         colour = ("green" if one.difference > 0 else "red") if one.is_clear else ""
         change = Text.assemble((_signed(one.difference, is_speed), f"bold {colour}".strip()))
-        change.append(f"  {_signed(one.low, is_speed)} to {_signed(one.high, is_speed)}", "dim")
+        if one.low is not None and one.high is not None:
+            change.append(f"  {_signed(one.low, is_speed)} to {_signed(one.high, is_speed)}", "dim")
         change.append("×" if is_speed else " points", "dim")
         table.add_row(f"  {_label(one.name)}", show(one.a), show(one.b), change)
     return table

@@ -81,14 +81,14 @@ def optimize_command(
     with own_standard_output() as output:
         with closing_judge(url, token_file, device) as judge:
             found, winner = asyncio.run(_search(plan, judge, temperature, at_once, seed))
-        if found.fault:
-            say(one_line(found.fault))
+        for fault in filter(None, (found.fault, winner.fault)):
+            say(one_line(fault))
         proof = _proof(found, winner)
         if proof is None:
             if as_json:
                 print_json(_nothing(found, winner), output)
             say(_why_nothing(found, winner))
-            raise typer.Exit(3 if found.fault else 2 if found.refused else 1)
+            raise typer.Exit(3 if found.fault or winner.fault else 2 if found.refused else 1)
         beside = _write(proof, target)
         if as_json:
             print_json(proof, output)

@@ -30,10 +30,23 @@ def opened(spec: str, options: Sequence[str] | None) -> Policy:
         BadUsage: there is no such policy or setting.
     """
     from kerneldojo.policies.registry import open_policy
+
+    with mendable(ValueError):
+        return open_policy(spec, **_settings(options))
+
+
+def opened_as(spec: str, options: Sequence[str] | None) -> dict[str, str]:
+    """What of `spec` and its settings decides the answers beside the policy's name: a run goes on under equal ones."""
+    from kerneldojo.policies.registry import deciding
+
+    with mendable(ValueError):
+        return deciding(spec, _settings(options))
+
+
+def _settings(options: Sequence[str] | None) -> dict[str, Any]:
     from kerneldojo.training.settings import apply_override
 
     settings: dict[str, Any] = {}
-    with mendable(ValueError):
-        for option in options or ():
-            apply_override(settings, option, "--policy-option")
-        return open_policy(spec, **settings)
+    for option in options or ():
+        apply_override(settings, option, "--policy-option")
+    return settings

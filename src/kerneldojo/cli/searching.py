@@ -65,9 +65,19 @@ def plan(
 
 
 def search_all(
-    asked: Plan, policy: Callable[[], Policy], executor: Executor, play: PlayConfig, *, seed: int, temperature: float
-) -> None:
+    asked: Plan,
+    policy: Callable[[], Policy],
+    executor: Executor,
+    play: PlayConfig,
+    *,
+    seed: int,
+    temperature: float,
+    top_p: float,
+) -> int:
     """Carry out the searches of a plan.
+
+    Returns:
+        How many were given up for faults of ours; the next run of the folder makes them.
 
     Raises:
         BadUsage: the policy or the file cannot be used as asked for.
@@ -77,15 +87,18 @@ def search_all(
 
     async def search_missing() -> None:
         writer, judge = policy(), from_executor(executor)
-        settings: dict[str, Any] = {"seed": seed, "temperature": temperature, "on_end": bar.ended}
+        settings: dict[str, Any] = {"seed": seed, "temperature": temperature, "top_p": top_p, "on_end": bar.ended}
         try:
             await many.search_all(asked.wanted, writer, judge, asked.budget, play, asked.path, **settings)
         finally:
             await writer.close()
 
-    if asked.wanted:
-        with mendable(ValueError, OSError), _Bar(len(asked.wanted)) as bar:
-            asyncio.run(search_missing())
+    if not asked.wanted:
+        return 0
+    bar = _Bar(len(asked.wanted))
+    with mendable(ValueError, OSError), bar:
+        asyncio.run(search_missing())
+    return bar.num_given_up
 
 
 class _Bar:
@@ -101,6 +114,7 @@ class _Bar:
             console=Console(stderr=True),
         )
         self._task = self._progress.add_task("", total=total)
+        self.num_given_up = 0
 
     def __enter__(self) -> _Bar:
         self._progress.start()
@@ -112,5 +126,6 @@ class _Bar:
     def ended(self, problem: Problem, found: Found) -> None:
         """One more."""
         if found.fault:
+            self.num_given_up += 1
             say(f"the {found.strategy} search of {problem.name} was given up: {one_line(found.fault)}")
         self._progress.update(self._task, advance=1, description=found.strategy)

@@ -101,11 +101,11 @@ def fenced(source: str) -> str:
 
 def _judging(config: PlayConfig) -> str:
     library = "`torch.compile`" if config.baseline == "compile" else "PyTorch in eager mode"
-    precision = (
-        "float32 products may use TF32, no less"
-        if config.precision == "tf32"
-        else 'float32 means IEEE float32: no TF32 (`input_precision="ieee"` for `tl.dot`)'
-    )
+    precision = "float32 products may use TF32, no less"
+    if config.precision == "ieee":
+        precision = "float32 means IEEE float32: no TF32"
+        if config.language == "triton":
+            precision += ' (`input_precision="ieee"` for `tl.dot`)'
     timed = (
         f"- Then it is timed against {library} on inputs that are new each time. The time of the device spent in your "
         "own kernels is looked at too: handing the work to the library earns little."

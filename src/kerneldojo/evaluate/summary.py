@@ -17,6 +17,7 @@ class ProblemSummary(Frozen):
     """One problem of a run."""
 
     name: str
+    """With the first digits of its content hash where problems of one name differ."""
     num_judged: int
     num_passed: int
     best_speedup: float | None = None
@@ -61,7 +62,7 @@ def summarise(
     coverages: list[float] = []
     sources: set[str] = set()
     devices: set[str] = set()
-    problems: dict[str, list[tuple[bool, float | None]]] = {}
+    problems: dict[tuple[str, str], list[tuple[bool, float | None]]] = {}
     for record in records:
         if record.id not in asked:
             num_elsewhere += 1
@@ -71,13 +72,14 @@ def summarise(
         exploits.update({exploit.name for exploit in found.exploits})
         stages.update(found.stages)
         devices.update(filter(None, [found.device]))
-        problems.setdefault(record.problem, []).append((found.correct, found.speedup))
+        problems.setdefault((record.problem, record.problem_hash), []).append((found.correct, found.speedup))
         sources.update(filter(None, [found.timing.source]))
         if found.speedup is not None and math.isfinite(found.speedup) and found.speedup > 0:
             speedups.append(found.speedup)
         if found.correct and found.coverage is not None:
             coverages.append(found.coverage)
     total = statuses.total()
+    names = Counter(name for name, _ in problems)
     return Summary(
         num_asked=len(asked),
         num_finished=total,
@@ -93,7 +95,10 @@ def summarise(
         timing_sources=tuple(sorted(sources)),
         devices=tuple(sorted(devices)),
         stage_seconds={name: value / total for name, value in stages.most_common()} if total else {},
-        problems=tuple(_problem(name, found) for name, found in sorted(problems.items())),
+        problems=tuple(
+            _problem(name if names[name] == 1 else f"{name} ({content[:8]})", found)
+            for (name, content), found in sorted(problems.items())
+        ),
         num_judged_now=num_judged_now,
         seconds=seconds,
     )

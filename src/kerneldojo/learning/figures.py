@@ -12,7 +12,7 @@ from kerneldojo.schema import Status
 def pairs(before: Metrics, after: Metrics, way: Literal["greedy", "sampled"]) -> tuple[Pair, ...]:
     """Each figure of the policy before RL and of the one after, answering in one way."""
     old, new = _measures(before), _measures(after)
-    return tuple(Pair(name=name, way=way, before=old[name], after=new[name]) for name in old)
+    return tuple(Pair(name=name, way=way, before=old[name], after=new[name]) for name in old if name in new)
 
 
 def _measures(metrics: Metrics) -> dict[str, Measured]:

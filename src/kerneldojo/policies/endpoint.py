@@ -17,8 +17,11 @@ from pydantic import Field
 from kerneldojo.policies.connections import Clients
 from kerneldojo.policies.policy import Request
 from kerneldojo.policies.rates import Allowance
-from kerneldojo.policies.retrying import CallFailed, MalformedReply, RetryConfig, Trouble, retrying
+from kerneldojo.policies.retrying import CallFailed, MalformedReply, RetryConfig, Trouble, require_whole, retrying
 from kerneldojo.schema import Answer, Frozen, Usage
+
+MOST_TOKENS = 1 << 31
+"""No prompt and no answer has so many tokens: a count beyond it is none."""
 
 
 class EndpointConfig(Frozen):
@@ -164,6 +167,7 @@ class EndpointPolicy:
                     response = await client.chat.completions.create(**self._fields(request))
                     parts = await self._streamed(response) if self.config.streaming else self._whole(response)
             text, reasoning, finish, (prompt_tokens, answer_tokens) = parts
+            require_whole(finish)
         finally:
             self._tokens.settle(prompt_tokens + answer_tokens - estimate)
         if answer_tokens:
@@ -185,7 +189,7 @@ class EndpointPolicy:
         if message is None:
             raise MalformedReply("the reply has no message")
         finish = str(getattr(first, "finish_reason", ""))
-        return _text(message, "content"), _reasoning(message), finish, _counts(response)
+        return _said(message), _reasoning(message), finish, _counts(response)
 
     async def _streamed(self, stream: Any) -> tuple[str, str, str, tuple[int, int]]:
         """The same, gathered from a stream."""
@@ -197,15 +201,22 @@ class EndpointPolicy:
         async for chunk in stream:
             if getattr(chunk, "usage", None) is not None:
                 counts = _counts(chunk)
-            for choice in (getattr(chunk, "choices", None) or [])[:1]:
+            for choice in getattr(chunk, "choices", None) or []:
+                if choice.index:  # A further choice, which `extra_body` asked for: it comes in pieces of its own.
+                    continue
                 delta = choice.delta
                 if delta is not None:
-                    texts.append(_text(delta, "content"))
+                    texts.append(_said(delta))
                     reasonings.append(_reasoning(delta))
                 finish = choice.finish_reason or finish
         if not finish:
             raise MalformedReply("the stream broke off")
         return "".join(texts), "".join(reasonings), finish, counts
+
+
+def _said(message: Any) -> str:
+    """What the model says; a refusal, which has a field of its own, is an answer too."""
+    return _text(message, "content") or _text(message, "refusal")
 
 
 def _text(holder: Any, field: str) -> str:
@@ -227,8 +238,8 @@ def _reasoning(holder: Any) -> str:
 
 
 def _counts(reply: Any) -> tuple[int, int]:
-    """Tokens of prompt and answer as the endpoint counts them; 0 where it does not."""
+    """Tokens of prompt and answer as the endpoint counts them; 0 where it does not, or what it says is no count."""
     usage = getattr(reply, "usage", None)
     counts = [getattr(usage, field, None) for field in ("prompt_tokens", "completion_tokens")]
-    prompt, answer = (count if isinstance(count, int) and count >= 0 else 0 for count in counts)
+    prompt, answer = (count if type(count) is int and 0 <= count < MOST_TOKENS else 0 for count in counts)
     return prompt, answer

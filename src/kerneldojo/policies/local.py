@@ -7,6 +7,7 @@ milliseconds, and whoever asks while it is sampling joins the running batch as s
 from __future__ import annotations
 
 import asyncio
+import math
 import queue
 import threading
 import time
@@ -199,6 +200,8 @@ class LocalPolicy:
         return asked
 
     def _answer(self, asked: _Asked, sampled: Sampled) -> Answer:
+        if not all(map(math.isfinite, sampled.log_probs)):
+            return Answer(text="", finish="failed", error=f"{self.name} gives no numbers (NaN): its weights are broken")
         ended = sampled.finish == "stop"
         text: str = self.tokenizer.decode(list(sampled.ids[:-1] if ended else sampled.ids), skip_special_tokens=False)
         seconds = time.monotonic() - asked.started

@@ -9,16 +9,25 @@ replay:FILE           a recorded run
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from kerneldojo.policies.policy import Policy
+from kerneldojo.policies.redaction import redacted
 from kerneldojo.schema import Frozen
 
 Config = TypeVar("Config", bound=Frozen)
+
+HOW_IT_IS_ASKED = frozenset(
+    {"concurrency", "requests_per_minute", "tokens_per_minute", "retry", "streaming", "window", "api_key_env"}
+    | {"input_price", "output_price", "max_tokens_field", "device"}
+)
+"""Settings of policies that change no answer; a run may go on under others."""
 
 FORMS = "teacher[:QUALITY], openai:MODEL[@URL], hf:PATH, vllm:URL[#MODEL] or replay:FILE"
 
@@ -40,6 +49,19 @@ def open_policy(spec: str, **settings: Any) -> Policy:
     if not rest and kind != "teacher":
         raise ValueError(f"policy {spec!r} names nothing: use {FORMS}")
     return opener(rest, settings)
+
+
+def deciding(spec: str, settings: Mapping[str, Any]) -> dict[str, str]:
+    """What decides the answers of the policy that `spec` and `settings` open, beside its name; without keys.
+
+    Two checkpoints may share the last part of their path, and a model with an adapter is another one than without.
+    """
+    kind, _, rest = spec.partition(":")
+    found = {"path": str(Path(rest).resolve())} if kind == "hf" and Path(rest).exists() else {}
+    for name, value in sorted(settings.items()):
+        if name not in HOW_IT_IS_ASKED:
+            found[name] = redacted(json.dumps(value, sort_keys=True, default=str), max_chars=1000)
+    return found
 
 
 def require_trainable(policy: Policy, temperature: float = 1.0, top_p: float = 1.0) -> None:

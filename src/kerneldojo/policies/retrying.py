@@ -24,6 +24,10 @@ PERMANENT_CODES = ("insufficient_quota", "billing_hard_limit_reached")
 """Codes that come with status 429 and do not pass by waiting."""
 
 
+BROKEN_OFF = frozenset({"abort", "error", "insufficient_system_resource"})
+"""Reasons of an end that speak of the server, not of the model: vLLM's, OpenRouter's and DeepSeek's."""
+
+
 class RetryConfig(Frozen):
     """Patience."""
 
@@ -43,6 +47,12 @@ class MalformedReply(Exception):
 
 class CallFailed(Exception):
     """No try succeeded; the message says in one line why, fit to be shown."""
+
+
+def require_whole(finish_reason: object) -> None:
+    """Raise MalformedReply where a reply says of itself that the server broke it off: it is no answer of the model."""
+    if isinstance(finish_reason, str) and finish_reason in BROKEN_OFF:
+        raise MalformedReply(f"the server broke the answer off ({finish_reason})")
 
 
 def is_worth_retrying(error: BaseException) -> bool:

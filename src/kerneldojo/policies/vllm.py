@@ -12,6 +12,7 @@ that was sampled from, and the answer comes without any, rather than with wrong 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 import time
@@ -25,7 +26,7 @@ from pydantic import Field
 
 from kerneldojo.policies.connections import Clients
 from kerneldojo.policies.policy import Request
-from kerneldojo.policies.retrying import CallFailed, MalformedReply, RetryConfig, Trouble, retrying
+from kerneldojo.policies.retrying import CallFailed, MalformedReply, RetryConfig, Trouble, require_whole, retrying
 from kerneldojo.schema import Answer, Frozen, Usage
 
 
@@ -150,6 +151,7 @@ class VllmPolicy:
                 )
                 reply = await client.completions.create(**fields)
         choice = _choice(reply)
+        require_whole(choice.finish_reason)
         ids, log_probs = _sampled(choice)
         if not self.has_true_log_probs(request.temperature, request.top_p):
             log_probs = None
@@ -225,6 +227,10 @@ def _sampled(choice: Any) -> tuple[tuple[int, ...] | None, tuple[float, ...] | N
     log_probs = getattr(logprobs, "token_logprobs", None)
     if log_probs is None:
         return ids, None
-    if len(log_probs) != len(ids) or not all(isinstance(value, int | float) for value in log_probs):
+    if len(log_probs) != len(ids) or not all(map(_is_finite, log_probs)):
         raise MalformedReply(f"{len(ids)} token ids, but log-probabilities that do not fit them")
     return ids, tuple(float(value) for value in log_probs)
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

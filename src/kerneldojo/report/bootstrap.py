@@ -40,7 +40,7 @@ class Bootstrap:
 
     def ratio(
         self, numerators: Floats, denominators: Floats, finish: Callable[[Floats], Floats] = same
-    ) -> tuple[float, float, float] | None:
+    ) -> tuple[float, float | None, float | None] | None:
         """`finish(sum of numerators / sum of denominators)` with its 95 % interval.
 
         Args:
@@ -49,11 +49,14 @@ class Bootstrap:
             finish: applied to the ratio, for example `np.exp` for a geometric mean.
 
         Returns:
-            (value, low, high); None if the denominators sum to zero. Draws without a denominator are left out.
+            (value, low, high); None if the denominators sum to zero. Draws without a denominator are left out. Of one
+            problem alone nobody can say how far others lie from it: then there is a value and no interval.
         """
         if denominators.sum() <= 0:
             return None
         value = float(finish(np.asarray(numerators.sum() / denominators.sum())))
+        if np.count_nonzero(denominators) < 2:
+            return value, None, None
         below = self.weights @ denominators
         kept = below > 0
         draws = finish((self.weights @ numerators)[kept] / below[kept])

@@ -36,16 +36,16 @@ class Difference(Frozen):
     a: float
     b: float
     difference: float
-    low: float
-    """Lower end of the 95 % interval of the difference."""
-    high: float
+    low: float | None = None
+    """Lower end of the 95 % interval of the difference; None where there is only one problem."""
+    high: float | None = None
     count: int
     """Problems that both runs have scored samples of."""
 
     @property
     def is_clear(self) -> bool:
         """Whether the interval leaves 0 out."""
-        return self.low > 0 or self.high < 0
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
 class ProblemPair(Frozen):
@@ -74,6 +74,8 @@ class Comparison(Frozen):
     only_b: tuple[str, ...]
     changed: tuple[str, ...]
     """Problems of one name whose sources differ; left out."""
+    unscored: tuple[str, ...] = ()
+    """Problems that one of the runs has no scored sample of (all are masked); in no figure and won by nobody."""
     wins: dict[str, int]
     """Problems by winner: `a`, `b`, `tie`."""
     unlike: tuple[Unlike, ...] = ()
@@ -117,7 +119,8 @@ def compare(
     attempts = [attempts_of(run, credited=config.credited) for run in runs]
     both = [Attempts({key: one.by_problem[key] for key in paired}) for one in attempts]
     bootstrap = Bootstrap(len(paired), config.seed, config.num_draws)
-    pairs = tuple(_pair(key, both[0], both[1]) for key in paired)
+    unscored = [key for key in paired if not all(any(map(BEST.of, run.by_problem[key])) for run in both)]
+    pairs = tuple(_pair(key, both[0], both[1]) for key in paired if key not in unscored)
     return Comparison(
         a=names[0],
         b=names[1],
@@ -126,6 +129,7 @@ def compare(
         only_a=tuple(key for key in hashes[0] if key not in hashes[1]),
         only_b=tuple(key for key in hashes[1] if key not in hashes[0]),
         changed=tuple(changed),
+        unscored=tuple(unscored),
         wins={who: sum(pair.winner == who for pair in pairs) for who in ("a", "b", "tie")},
         unlike=tuple(different),
     )
@@ -142,6 +146,8 @@ def _differences(a: Attempts, b: Attempts, bootstrap: Bootstrap, config: Metrics
     chosen = [Measure("correct", is_correct)]
     chosen += [Measure("fast", is_fast(p, strictly=config.strictly), p=p) for p in config.thresholds if p > 0]
     chosen.append(Measure("speedup mean", speedup("zero"), failures="zero"))
+    if a.is_untimed or b.is_untimed:
+        chosen = [measure for measure in chosen if not measure.is_of_speed]
     for selection in (LAST, BEST):
         for measure in chosen:
             found = _difference(a, b, bootstrap, measure, selection)
@@ -179,7 +185,7 @@ def _average(group: Sequence[Cell], measure: Measure) -> float:
 
 def _pair(key: str, a: Attempts, b: Attempts) -> ProblemPair:
     cells = [[cell for attempt in run.by_problem[key] if (cell := BEST.of(attempt))] for run in (a, b)]
-    correct = [sum(cell.correct for cell in group) / len(group) if group else 0.0 for group in cells]
+    correct = [sum(cell.correct for cell in group) / len(group) for group in cells]
     best = [max((cell.speedup for cell in group if cell.speedup is not None), default=None) for group in cells]
     return ProblemPair(
         problem=key,

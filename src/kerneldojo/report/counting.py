@@ -30,6 +30,13 @@ class Counts(Frozen):
     """Attempts without a turn, since not even the first prompt fits; failures in every figure."""
     too_long_problems: int = 0
     """Problems that these are of."""
+    planned_episodes: int | None = None
+    """Episodes that the run was asked for; None where it is not known."""
+
+    @property
+    def num_missing(self) -> int:
+        """Episodes that were asked for and have not ended; which these are is no chance, for slow ones come last."""
+        return max((self.planned_episodes or 0) - self.episodes, 0)
 
 
 class AgainstCompile(Frozen):
@@ -64,7 +71,7 @@ class CoverageFigures(Frozen):
     """At 10, 25, 50, 75 and 90 %."""
 
 
-def counts_of(episodes: Sequence[Episode], attempts: Attempts) -> Counts:
+def counts_of(episodes: Sequence[Episode], attempts: Attempts, planned: int | None = None) -> Counts:
     """How much there is, and how much of it could not be scored."""
     cells = list(attempts.cells())
     return Counts(
@@ -77,6 +84,7 @@ def counts_of(episodes: Sequence[Episode], attempts: Attempts) -> Counts:
         turns_each=attempts.num_turns,
         too_long_samples=sum(one.is_too_long for group in attempts.by_problem.values() for one in group),
         too_long_problems=sum(any(one.is_too_long for one in group) for group in attempts.by_problem.values()),
+        planned_episodes=planned,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -76,6 +77,11 @@ class Measure:
     failures: Failures | None = None
     finish: Callable[[Floats], Floats] = same
 
+    @property
+    def is_of_speed(self) -> bool:
+        """Whether it says nothing where no answer was timed; that failures are slow would be no finding then."""
+        return self.name != "correct" and self.p != 0
+
 
 def measures(thresholds: Sequence[float], *, strictly: bool = True) -> list[Measure]:
     """Correctness, fast_p at `thresholds`, and the means of speedups."""
@@ -96,6 +102,11 @@ class Taker:
     attempts: Attempts
     bootstrap: Bootstrap
     against: Against = "eager"
+
+    @cached_property
+    def is_untimed(self) -> bool:
+        """See `Attempts`."""
+        return self.attempts.is_untimed
 
     def per_sample(self, measure: Measure, selection: Selection) -> Figure:
         """Over all samples pooled."""
@@ -138,6 +149,8 @@ class Taker:
 
     def _values(self, measure: Measure, selection: Selection) -> list[list[float]]:
         groups = self.attempts.selected(selection)
+        if measure.is_of_speed and self.is_untimed:
+            return [[] for _ in groups]
         return [[value for cell in group if (value := measure.value(cell)) is not None] for group in groups]
 
     def _with_value(

@@ -77,6 +77,13 @@ class Metrics(Frozen):
     search_cost: Cost | None = None
     """Of all searches beside the run; None where there are none."""
 
+    @property
+    def num_complete_problems(self) -> int:
+        """Problems in avg@n and best@n, those with all n samples scored; the others are in neither."""
+        n = self.counts.samples
+        figure = self.find("correct", turn=BEST.label, unit="problem", aggregate="best", k=n) if n else None
+        return figure.count if figure is not None else self.counts.problems
+
     def find(
         self,
         name: str,
@@ -103,6 +110,7 @@ def measure(
     *,
     against_compile: Verdicts | None = None,
     searches: Sequence[SearchRecord] = (),
+    planned: int | None = None,
 ) -> Metrics:
     """Take every figure of a run.
 
@@ -111,6 +119,7 @@ def measure(
         config: how figures are taken.
         against_compile: verdicts against torch.compile on the answers that passed; None where the run has none.
         searches: made beside the run, on its problems.
+        planned: how many episodes the run was asked for, where that is known.
     """
     config = config or MetricsConfig()
     episodes = list(episodes)
@@ -123,7 +132,7 @@ def measure(
         figures += _figures(Taker(other, bootstrap, "compile"), config)
     return Metrics(
         config=config,
-        counts=counts_of(episodes, attempts),
+        counts=counts_of(episodes, attempts, planned),
         figures=tuple(figures),
         statuses=statuses(attempts),
         statuses_by_turn=statuses_by_turn(attempts),

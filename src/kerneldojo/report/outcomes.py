@@ -131,6 +131,12 @@ class Attempts:
         """Attempts at the problem that has most of them."""
         return max((len(group) for group in self.by_problem.values()), default=0)
 
+    @property
+    def is_untimed(self) -> bool:
+        """Whether answers are right and none was timed, as on a CPU: then nothing can be said of speed."""
+        right = [cell for cell in self.cells() if cell.correct and cell.scored]
+        return bool(right) and all(cell.speedup is None for cell in right)
+
     def selected(self, selection: Selection) -> list[list[Cell]]:
         """For each problem, the cells of its attempts that `selection` finds; attempts without one are left out."""
         return [

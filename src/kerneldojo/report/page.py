@@ -16,6 +16,7 @@ import base64
 import hashlib
 import json
 import math
+import operator
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ from pydantic import BaseModel
 
 from kerneldojo.files import write_whole
 from kerneldojo.report.comparison import Comparison
-from kerneldojo.report.metrics import Metrics
+from kerneldojo.report.metrics import Metrics, MetricsConfig
 from kerneldojo.report.outcomes import BEST, LAST, attempts_of, cell_of, problem_key
 from kerneldojo.schema import Episode, Evaluation, Turn
 from kerneldojo.schema.finite import finite
@@ -53,7 +54,7 @@ def write_report(
         about: what a reader should know of the run, as pairs of a word and a value.
     """
     episodes = list(episodes)
-    head, blocks = _content(episodes)
+    head, blocks = _content(episodes, metrics.config)
     data = {"title": title, "about": about or {}, "metrics": _plain(metrics), **head}
     _write(path, title, data, blocks, script="report.js")
 
@@ -93,7 +94,7 @@ def _write(path: Path, title: str, data: dict[str, Any], blocks: Sequence[str], 
     write_whole(path, "".join([*pieces, rest]).encode())
 
 
-def _content(episodes: Sequence[Episode]) -> tuple[dict[str, Any], list[str]]:
+def _content(episodes: Sequence[Episode], config: MetricsConfig) -> tuple[dict[str, Any], list[str]]:
     """The head's rows and, for each problem, its block of long texts."""
     grouped: dict[str, list[Episode]] = {}
     for episode in episodes:
@@ -102,15 +103,16 @@ def _content(episodes: Sequence[Episode]) -> tuple[dict[str, Any], list[str]]:
     blocks: list[str] = []
     for key, group in grouped.items():
         group.sort(key=lambda episode: episode.sample)
-        problems.append({"name": key, "notes": group[0].problem.notes, "episodes": [_row(one) for one in group]})
+        rows = [_row(one, config) for one in group]
+        problems.append({"name": key, "notes": group[0].problem.notes, "episodes": rows})
         blocks.append(_block(group))
-    return {"problems": problems, "fast": _fast_curves(episodes)}, blocks
+    return {"problems": problems, "fast": _fast_curves(episodes, config)}, blocks
 
 
-def _row(episode: Episode) -> dict[str, Any]:
+def _row(episode: Episode, config: MetricsConfig) -> dict[str, Any]:
     turns: list[list[Any]] = []
     for turn in episode.turns:
-        cell = cell_of(turn, turn.evaluation)
+        cell = cell_of(turn, turn.evaluation, credited=config.credited)
         turns.append([cell.outcome, _rounded(cell.speedup), _rounded(cell.coverage), int(cell.scored)])
     return {"sample": episode.sample, "finish": episode.finish, "turns": turns}
 
@@ -166,18 +168,20 @@ def _verdict(verdict: Evaluation, at: Any) -> dict[str, Any]:
     }
 
 
-def _fast_curves(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Share of samples that are correct and faster than p, over p, for the last turn and the best of history."""
-    attempts = attempts_of(episodes)
+def _fast_curves(episodes: Sequence[Episode], config: MetricsConfig) -> dict[str, Any]:
+    """fast_p of all samples over p, as the figures have it, for the last turn and the best of history."""
+    attempts = attempts_of(episodes, credited=config.credited)
     chosen = {one.label: [cell for group in attempts.selected(one) for cell in group] for one in (LAST, BEST)}
-    speeds = {label: [cell.speedup for cell in cells if cell.speedup is not None] for label, cells in chosen.items()}
-    best = max((speed for group in speeds.values() for speed in group), default=0.0)
-    end = min(max(math.ceil(1.05 * best), LEAST_SPEED), MOST_SPEED)
+    speeds = [cell.speedup for cells in chosen.values() for cell in cells if cell.speedup is not None]
+    end = min(max(math.ceil(1.05 * max(speeds, default=0.0)), LEAST_SPEED), MOST_SPEED)
     grid = [round(end * step / SPEED_STEPS, 4) for step in range(SPEED_STEPS + 1)]
+    is_fast = operator.gt if config.strictly else operator.ge
     curves: dict[str, Any] = {"p": grid}
     for label, cells in chosen.items():
-        if speeds[label]:
-            curves[label] = [sum(speed > p for speed in speeds[label]) / len(cells) for p in grid]
+        found = [cell.speedup for cell in cells if cell.speedup is not None]
+        total = len(found) + sum(not cell.correct for cell in cells)  # what is right and was not timed has no place
+        if found:
+            curves[label] = [sum(is_fast(speed, p) for speed in found) / total for p in grid]
     return curves
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from kerneldojo.files import write_whole
 from kerneldojo.report.metrics import Metrics, MetricsConfig, measure
 from kerneldojo.report.page import write_report
-from kerneldojo.rollout import RunError, RunFolder, write_table
+from kerneldojo.rollout import Manifest, RunError, RunFolder, write_table
 from kerneldojo.rollout.against_compile import AGAINST_COMPILE, read_verdicts
 from kerneldojo.schema import Episode
 from kerneldojo.search import record
@@ -57,7 +57,10 @@ def write_all(run: Path, episodes: Sequence[Episode], config: MetricsConfig) -> 
         raise RunError(str(error)) from error
     against_compile = run / AGAINST_COMPILE
     verdicts = read_verdicts(against_compile) if against_compile.exists() else None
-    metrics = measure(episodes, config, against_compile=verdicts, searches=searches)
+    manifest = RunFolder(run).manifest()
+    metrics = measure(
+        episodes, config, against_compile=verdicts, searches=searches, planned=manifest and _planned(manifest)
+    )
     try:
         write_whole(run / METRICS, metrics.model_dump_json(indent=1).encode())
         write_table(episodes, run)
@@ -66,6 +69,12 @@ def write_all(run: Path, episodes: Sequence[Episode], config: MetricsConfig) -> 
     except (OSError, RunError) as error:
         raise RunError(f"cannot write into {run}: {error}") from error
     return metrics
+
+
+def _planned(manifest: Manifest) -> int | None:
+    """How many episodes a run was asked for."""
+    num_samples = manifest.settings.get("num_samples")
+    return num_samples * len(manifest.problems) if isinstance(num_samples, int) else None
 
 
 def policy_of(episodes: Sequence[Episode]) -> str:

@@ -13,8 +13,9 @@ from pydantic import ValidationError
 
 from kerneldojo.episodes import job_for
 from kerneldojo.files import Journal, read_lines
+from kerneldojo.rollout.folder import LOCK
 from kerneldojo.rollout.judges import AsyncJudge
-from kerneldojo.rollout.lock import RunError
+from kerneldojo.rollout.lock import Lock, RunError
 from kerneldojo.rollout.together import all_of
 from kerneldojo.schema import Episode, Evaluation, Job
 
@@ -47,8 +48,19 @@ async def judge_against_compile(episodes: Sequence[Episode], judge: AsyncJudge, 
     Faults of ours or of the device are not put on record, so that a later run asks again.
 
     Raises:
-        RunError: the file holds something else, or cannot be written.
+        RunError: the file holds something else, or cannot be written, or another process writes to its folder.
     """
+    try:
+        lock = Lock(path.with_name(LOCK))
+        try:
+            await _judge_missing(episodes, judge, path)
+        finally:
+            lock.release()
+    except OSError as error:
+        raise RunError(f"{path}: {error.strerror or error}") from error
+
+
+async def _judge_missing(episodes: Sequence[Episode], judge: AsyncJudge, path: Path) -> None:
     jobs = _missing(episodes, set(read_verdicts(path)))
     if not jobs:
         return
@@ -59,14 +71,11 @@ async def judge_against_compile(episodes: Sequence[Episode], judge: AsyncJudge, 
             found = found.model_copy(update={"problem_hash": key[0], "candidate_hash": key[1]})
             await asyncio.wrap_future(journal.append(0, found.model_dump_json(round_trip=True).encode()))
 
+    journal = Journal([path])
     try:
-        journal = Journal([path])
-        try:
-            await all_of(one(key, job) for key, job in jobs.items())
-        finally:
-            journal.close()
-    except OSError as error:
-        raise RunError(f"{path}: {error.strerror or error}") from error
+        await all_of(one(key, job) for key, job in jobs.items())
+    finally:
+        journal.close()
 
 
 def _missing(episodes: Sequence[Episode], known: set[Key]) -> dict[Key, Job]:

@@ -45,6 +45,9 @@ class Manifest(Frozen):
     """Name of the policy."""
     problems: dict[str, str] = Field(default_factory=dict)
     """Content hashes of the problems by name."""
+    opened_as: dict[str, str] | None = None
+    """What decides the policy's answers beside its name (`policies.registry.deciding`); None where nobody said it, and
+    then nothing is compared."""
     format: int = FORMAT
     versions: dict[str, str] = Field(default_factory=dict)
     """Of what the run was begun with. They do not have to agree: a run may outlive an update."""
@@ -205,7 +208,8 @@ def _episodes(path: Path) -> Iterator[Episode]:
 
 
 def _check_same(path: Path, begun: Manifest, asked: Manifest) -> None:
-    old, new = (item.model_dump(mode="json", exclude={"versions"}) for item in (begun, asked))
+    untold = {"opened_as"} if begun.opened_as is None or asked.opened_as is None else set[str]()
+    old, new = (item.model_dump(mode="json", exclude={"versions", *untold}) for item in (begun, asked))
     difference = _first_difference(old, new)
     if difference:
         raise RunError(f"{path}: begun with other settings, {difference}; choose another folder")

@@ -70,6 +70,7 @@ async def play(
     seed: int = 0,
     folder: RunFolder | None = None,
     settings: dict[str, object] | None = None,
+    opened_as: dict[str, str] | None = None,
     rollout: RolloutConfig = DEFAULT,
     tokenizer: Tokenizer | None = None,
     show_progress: bool | None = None,
@@ -85,6 +86,7 @@ async def play(
         seed: of the run.
         folder: where everything is recorded; None keeps it in memory alone.
         settings: what else decides the outcome; a folder refuses to go on under others.
+        opened_as: what decides the policy's answers beside its name; None where that is not known.
         rollout: how answers are drawn, and how many at once.
         tokenizer: renders prompts as ids and counts budgets exactly; None for the policy's own, if it has one.
         show_progress: a progress bar on standard error; None for wherever that is a terminal.
@@ -115,7 +117,13 @@ async def play(
         del rules["allow_degenerate"]  # Folders that are older than the setting are continued.
     asked: dict[str, object] = {"play": rules, "num_samples": num_samples}
     asked["sampling"] = rollout.model_dump(include={"temperature", "top_p"})
-    manifest = Manifest(settings={**asked, **(settings or {})}, seed=seed, policy=policy.name, problems=hashes)
+    manifest = Manifest(
+        settings={**asked, **(settings or {})},
+        seed=seed,
+        policy=policy.name,
+        problems=hashes,
+        opened_as=opened_as,
+    )
     with folder.open(manifest) as run:
         earlier = set(run.finished)
         ended = await play_episodes(

@@ -27,6 +27,7 @@ def play_run(
     rollout: RolloutConfig = DEFAULT,
     tokenizer: Tokenizer | None = None,
     also_compile: bool = False,
+    opened_as: dict[str, str] | None = None,
     show_progress: bool | None = None,
 ) -> list[Episode]:
     """Play what is missing of the run in `folder`, then close the policy.
@@ -42,6 +43,7 @@ def play_run(
         rollout: how answers are drawn, and how many at once.
         tokenizer: as for `play`.
         also_compile: judge what passed against torch.compile too, unless it was judged so in the first place.
+        opened_as: as for `play`.
         show_progress: as for `play`.
 
     Returns:
@@ -64,6 +66,7 @@ def play_run(
                 seed=seed,
                 folder=folder,
                 rollout=rollout,
+                opened_as=opened_as,
                 tokenizer=tokenizer,
                 show_progress=show_progress,
             )

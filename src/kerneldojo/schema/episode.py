@@ -6,13 +6,31 @@ what was sampled is stored as token ids; training uses exactly these and never t
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from kerneldojo.schema.base import Frozen
 from kerneldojo.schema.evaluation import Evaluation
 from kerneldojo.schema.problem import Candidate, Problem
+
+
+def _writable(text: str) -> str:
+    """`text` as UTF-8 can hold it: halves of a character (surrogates) that belong together are joined, others replaced.
+
+    An endpoint that streams may cut an emoji in two, and JSON can spell half of one. No file takes that.
+    """
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+WrittenText = Annotated[str, AfterValidator(_writable)]
+"""Text from outside."""
 
 
 class Message(Frozen):
@@ -36,7 +54,7 @@ class Usage(Frozen):
 class Answer(Frozen):
     """What a policy wrote in one turn."""
 
-    text: str
+    text: WrittenText
     finish: Literal["stop", "length", "failed"] = "stop"
     """Why it ended: by itself, cut at the length limit, or because the policy failed (our fault, never scored)."""
     prompt_ids: tuple[int, ...] | None = None
@@ -48,7 +66,7 @@ class Answer(Frozen):
     version: int | None = None
     """Number of updates that the policy had seen when it wrote this; None for a policy that is not trained."""
     usage: Usage = Usage()
-    error: str = ""
+    error: WrittenText = ""
     """Where `finish` is `failed`: what went wrong, in one line."""
 
     @model_validator(mode="after")

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from kerneldojo.episodes import PlayConfig, episode_name
 from kerneldojo.policies import Policy
+from kerneldojo.rollout.folder import LOCK
 from kerneldojo.rollout.judges import AsyncJudge
+from kerneldojo.rollout.lock import Lock
 from kerneldojo.rollout.together import all_of
 from kerneldojo.schema import Problem
 from kerneldojo.search.budget import Budget
@@ -59,9 +61,12 @@ async def search_all(
     *,
     seed: int = 0,
     temperature: float = 1.0,
+    top_p: float = 1.0,
     on_end: Callable[[Problem, Found], None] | None = None,
 ) -> None:
     """Search them all, a few at once; each whose budget was spent is appended to `path` as it ends.
+
+    The run's folder is held meanwhile, and what another process has searched since `missing` looked is left out.
 
     Args:
         wanted: strategies and problems.
@@ -72,12 +77,14 @@ async def search_all(
         path: records are appended to it.
         seed: of everything that is drawn.
         temperature: of the policy's sampling.
-        on_end: called after each search, also one that was given up (`Found.fault`) and has no record. One that was
-            refused (`Found.refused`) has one that says so.
+        top_p: of the policy's sampling.
+        on_end: called after each search, also one that was given up (`Found.fault`) and has no record, because the
+            policy or the judge is down, or what won could not be judged again. One that was refused
+            (`Found.refused`) has one that says so.
 
     Raises:
         OSError: a record cannot be written.
-        ValueError: the judge can never serve a job.
+        ValueError: the judge can never serve a job, or another process writes to the folder (`RunError`).
     """
     few = asyncio.Semaphore(NUM_SEARCHES)
 
@@ -92,12 +99,21 @@ async def search_all(
                 config,
                 seed=seed,
                 temperature=temperature,
+                top_p=top_p,
                 num_at_once=NUM_AT_ONCE,
             )
             winner = None if found.fault else await choose(found, judge, whole_curve=True)
-        if winner is not None:
+        if winner is not None and winner.fault:
+            found.fault = winner.fault
+        elif winner is not None:
             append(record_of(found, winner, problem=episode_name(problem), seed=seed), path)
         if on_end is not None:
             on_end(problem, found)
 
-    await all_of(one(strategy, problem) for strategy, problem in wanted)
+    lock = Lock(path.with_name(LOCK))
+    try:
+        done = {record.key for record in read(path)}
+        left = [(strategy, problem) for strategy, problem in wanted if (strategy.name, problem.hash, seed) not in done]
+        await all_of(one(strategy, problem) for strategy, problem in left)
+    finally:
+        lock.release()

@@ -15,9 +15,12 @@ from typing import Literal
 from kerneldojo.episodes import job_for
 from kerneldojo.rewards import credited_speedup, speedup_interval
 from kerneldojo.rollout.judges import AsyncJudge
-from kerneldojo.schema import Evaluation
+from kerneldojo.schema import Evaluation, Status
 from kerneldojo.search.spending import Found
 from kerneldojo.search.tree import Node
+
+NUM_RETRIES = 2
+"""Further tries of a second verdict that was lost to a fault of ours."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Winner:
     second: Evaluation | None
     finalists: tuple[Finalist, ...]
     """All that were judged again, best first verdict first."""
+    fault: str = ""
+    """Why one of them could not be judged again, by a fault of ours: it may be the winner."""
 
     @property
     def speedup(self) -> float | None:
@@ -114,9 +119,11 @@ async def choose(
             finalists.append(await _again(node, judge, protocol))
     finalists.sort(key=lambda one: ranked.index(one.node))
     winner = next((one for one in finalists if one.confirmed is not None), None)
+    faults = [one.second.message for one in finalists if one.second.status is Status.INFRASTRUCTURE_ERROR]
+    fault = f"an answer could not be judged again: {faults[0]}" if faults else ""
     if winner is None:
-        return Winner(None, None, None, tuple(finalists))
-    return Winner(winner.node, winner.first, winner.second, tuple(finalists))
+        return Winner(None, None, None, tuple(finalists), fault)
+    return Winner(winner.node, winner.first, winner.second, tuple(finalists), fault)
 
 
 def curve(found: Found, finalists: Sequence[Finalist], points: Sequence[int]) -> list[float]:
@@ -138,7 +145,12 @@ async def _again(node: Node, judge: AsyncJudge, protocol: Literal["quick", "stan
     assert turn is not None and turn.evaluation is not None
     job = job_for(node.episode, turn.answer)
     assert job is not None, "an answer with a verdict has code"
-    second = await judge(job.model_copy(update={"protocol": protocol, "fresh": True}))
+    again = job.model_copy(update={"protocol": protocol, "fresh": True})
+    second = await judge(again)
+    for _ in range(NUM_RETRIES):
+        if second.status is not Status.INFRASTRUCTURE_ERROR:
+            break
+        second = await judge(again)
     return Finalist(node, turn.evaluation, second)
 
 

@@ -18,6 +18,8 @@ from kerneldojo.search.tree import Node, Tree
 
 MAX_FAULTS = 8
 """Faults of ours in a row after which a search gives up: the policy or the judge is down."""
+MAX_REFUSED = 4
+"""Verdicts after which a search is over if this device could judge none of the answers: it may lack their language."""
 MAX_UNCOUNTED = 8
 """Answers without a single token counted after which a search that is bounded by tokens gives up."""
 MAX_WITHOUT_CODE = 64
@@ -50,6 +52,7 @@ async def search(
     *,
     seed: int = 0,
     temperature: float = 1.0,
+    top_p: float = 1.0,
     num_at_once: int = 8,
     tokenizer: Tokenizer | None = None,
     on_answer: Callable[[Found, Node], None] | None = None,
@@ -65,6 +68,7 @@ async def search(
         config: how prompts are made and answers judged; the number of turns is the strategy's business.
         seed: of everything that is drawn; equal searches ask for equal samples, however their answers interleave.
         temperature: of the policy's sampling.
+        top_p: of the policy's sampling.
         num_at_once: answers under way at most.
         tokenizer: renders prompts as ids, for policies that take them; None for the policy's own, if it has one.
         on_answer: called after each verdict, for a display.
@@ -79,7 +83,7 @@ async def search(
     rules = config.model_copy(update=changes)
     tokenizer = tokenizer if tokenizer is not None else tokenizer_of(policy)
     root = first_episode(problem, rules, seed=seed, policy=policy.name, tokenizer=tokenizer)
-    one = _Search(policy, judge, Found(Tree(root), strategy.name, budget), temperature, tokenizer, on_answer)
+    one = _Search(policy, judge, Found(Tree(root), strategy.name, budget), (temperature, top_p), tokenizer, on_answer)
     await one.run(strategy, num_at_once)
     return one.found
 
@@ -92,13 +96,14 @@ class _Search:
         policy: Policy,
         judge: AsyncJudge,
         found: Found,
-        temperature: float,
+        sampling: tuple[float, float],
         tokenizer: Tokenizer | None,
         on_answer: Callable[[Found, Node], None] | None,
     ) -> None:
         self.found = found
         self._policy, self._judge = policy, judge
-        self._temperature, self._tokenizer, self._on_answer = temperature, tokenizer, on_answer
+        self._temperature, self._top_p = sampling
+        self._tokenizer, self._on_answer = tokenizer, on_answer
         self._began = time.monotonic()
         self._faults_in_a_row = 0
 
@@ -109,19 +114,26 @@ class _Search:
         try:
             while not self.found.fault and not self.found.refused and not self._is_barren():
                 for node in self._picked(strategy, num_at_once - len(under_way), len(under_way)):
-                    path = f"{node.path}.{node.num_started}".lstrip(".")
-                    node.num_started += 1
-                    under_way.add(asyncio.create_task(self._extend(node, path)))
+                    under_way.add(asyncio.create_task(self._extend(node, node.start())))
                 if not under_way:
-                    return
+                    break
                 done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
                 faults = [task.exception() for task in done]  # Asked of all: what nobody asks for is logged as lost.
                 for fault in filter(None, faults):
                     raise fault
+            self.found.refused = self.found.refused or self._refusal()
         finally:
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
+
+    def _refusal(self) -> str:
+        """Why not a single answer could be judged; empty where one could.
+
+        One that cannot speaks for itself alone: it may use what this device lacks (a CUDA graph, say).
+        """
+        verdicts = [node.evaluation for node in self.found.tree if node.evaluation is not None]
+        return verdicts[-1].message if verdicts and all(one.status.is_refusal for one in verdicts) else ""
 
     def _picked(self, strategy: Strategy, num_free: int, num_under_way: int) -> list[Node]:
         left = self.found.spent.calls_left(
@@ -159,19 +171,18 @@ class _Search:
                 prompt_ids=ids,
                 max_tokens=rules.max_answer_tokens,
                 temperature=self._temperature,
+                top_p=self._top_p,
                 seed=seed_of("search", self.found.tree.root.episode.seed, path),
             )
         )
         if answer.finish == "failed":
-            self._lose(node, answer.error or "the policy failed")
+            self._lose(node, path, answer.error or "the policy failed")
             return
         job = job_for(node.episode, answer)
         evaluation = None if job is None else await self._judge(job)
         if evaluation is not None and evaluation.status is Status.INFRASTRUCTURE_ERROR:
-            self._lose(node, evaluation.message)
+            self._lose(node, path, evaluation.message)
             return
-        if evaluation is not None and evaluation.status.is_refusal:
-            self.found.refused = evaluation.message
         self._keep(node, path, answer, with_turn(_named(node.episode, path), answer, evaluation, self._tokenizer))
 
     def _keep(self, node: Node, path: str, answer: Answer, episode: Episode) -> None:
@@ -182,13 +193,16 @@ class _Search:
         if found.budget.tokens is not None and not found.spent.tokens and found.spent.calls >= MAX_UNCOUNTED:
             found.fault = "the policy counts no tokens, so that they are no bound: give it calls or verdicts"
         child = found.tree.add(node, episode, found.spent, path)
+        if child.evaluation is not None and child.evaluation.status is Status.INVALID_PROBLEM:
+            found.refused = child.evaluation.message
+        elif found.spent.verdicts >= MAX_REFUSED:
+            found.refused = self._refusal()
         if self._on_answer is not None:
             self._on_answer(found, child)
 
-    def _lose(self, node: Node, reason: str) -> None:
+    def _lose(self, node: Node, path: str, reason: str) -> None:
         """An answer that came to nothing by a fault of ours: as if it had not been asked for."""
-        node.num_started -= 1
-        node.num_faults += 1
+        node.lose(path)
         self.found.num_faults += 1
         self._faults_in_a_row += 1
         if self._faults_in_a_row >= MAX_FAULTS:

@@ -79,8 +79,8 @@ class ParallelSerial(_Typed):
 
     def pick(self, tree: Tree, num: int) -> list[Node]:
         """New chains first, so that all go side by side; then the shortest chain that waits."""
-        new = [tree.root] * min(self.num_chains - tree.root.num_started, num)
-        waiting = [node for node in tree if node.num_started == 0 and node.is_open and self._goes_on(node)]
+        new = [tree.root] * min(self.num_chains - _num_going_on(tree.root), num)
+        waiting = [node for node in tree if not _num_going_on(node) and node.is_open and self._goes_on(node)]
         waiting.sort(key=lambda node: (node.depth, node.index))
         return (new + waiting)[:num]
 
@@ -183,6 +183,11 @@ class BestFirst(_Typed):
     def _tried(self, node: Node, num_started: int) -> float:
         """Taken off for continuations; the root's answers are in its mean, so that only those under way count."""
         return self.staleness * (num_started - len(node.children) if node.parent is None else num_started)
+
+
+def _num_going_on(node: Node) -> int:
+    """Continuations that a chain may go on through; an answer that this device cannot judge is a dead end."""
+    return node.num_started - node.num_refused
 
 
 def _worth(node: Node) -> float:

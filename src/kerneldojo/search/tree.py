@@ -25,13 +25,29 @@ class Node:
     children: list[Node] = field(default_factory=list["Node"])
     num_started: int = 0
     """Continuations asked for, those under way included."""
-    num_faults: int = 0
-    """Continuations that came to nothing by a fault of ours."""
+    lost: list[int] = field(default_factory=list[int])
+    """Numbers of continuations that came to nothing by a fault of ours: the next ones take their place, and seeds."""
 
     @property
     def turn(self) -> Turn | None:
         """Its own answer and verdict; None for the root."""
         return self.episode.turns[-1] if self.episode.turns else None
+
+    def start(self) -> str:
+        """Count one more continuation as asked for; its path, which no other one has."""
+        number = self.lost.pop(0) if self.lost else self.num_started
+        self.num_started += 1
+        return f"{self.path}.{number}".lstrip(".")
+
+    def lose(self, path: str) -> None:
+        """Take back a continuation that came to nothing by a fault of ours."""
+        self.lost.append(int(path.rpartition(".")[2]))
+        self.num_started -= 1
+
+    @property
+    def num_refused(self) -> int:
+        """Answers to it that this device cannot judge, so that nothing goes on from them."""
+        return sum(child.evaluation is not None and child.evaluation.status.is_refusal for child in self.children)
 
     @property
     def depth(self) -> int:

@@ -5,16 +5,16 @@ const shown = (name, v) => name.startsWith("speedup") ? ratio(v) : percent(v);
 const step = (name, v) => { const shown = name.startsWith("speedup") ? Math.abs(v).toFixed(2) : (100 * Math.abs(v)).toFixed(1); return (Number(shown) === 0 ? "" : v > 0 ? "+" : "−") + shown; };
 const unit = name => name.startsWith("speedup") ? "×" : " points";
 const label = name => name === "correct" ? "correct, fast at 0×" : name.startsWith("fast_") ? `fast at ${name.slice(5)}×` : words(name) + (name.startsWith("speedup") ? ", failures as 0" : "");
-const row = d => { const clear = d.low > 0 || d.high < 0, style = clear ? (d.difference > 0 ? "plus" : "minus") : "", change = step(d.name, d.difference) + unit(d.name);
+const row = d => { const clear = d.low !== null && (d.low > 0 || d.high < 0), style = clear ? (d.difference > 0 ? "plus" : "minus") : "", change = step(d.name, d.difference) + unit(d.name);
   return el("tr", {}, el("td", {}, label(d.name)), el("td", {}, shown(d.name, d.a)), el("td", {}, shown(d.name, d.b)),
-    el("td", { class: style }, clear ? el("b", {}, change) : change, el("span", { class: "range" }, `${step(d.name, d.low)} to ${step(d.name, d.high)}`))); };
+    el("td", { class: style }, clear ? el("b", {}, change) : change, d.low === null ? null : el("span", { class: "range" }, `${step(d.name, d.low)} to ${step(d.name, d.high)}`))); };
 const turns = [...new Set(C.differences.map(d => d.turn))];
 
 page.replaceChildren(el("h1", {}, "Two runs, problem by problem"),
   el("ul", { class: "facts" }, [["A", C.a], ["B", C.b], ["shared problems", C.problems.length], ["A better", C.wins.a], ["B better", C.wins.b], ["alike", C.wins.tie]]
     .map(([key, value]) => el("li", {}, el("b", {}, key), harmless(value)))));
-const left = [[C.only_a, "only in A"], [C.only_b, "only in B"], [C.changed, "whose sources differ"]].filter(([list]) => list.length);
-if (left.length) page.append(el("div", { class: "notice" }, "Left out: " + left.map(([list, why]) => `${list.length} problems ${why}`).join("; ") + "."));
+const left = [[C.only_a, "only in A"], [C.only_b, "only in B"], [C.changed, "whose sources differ"], [C.unscored, "of which one run has masked answers alone"]].filter(([list]) => list.length);
+if (left.length) page.append(el("div", { class: "notice" }, "Left out: " + left.map(([list, why]) => `${list.length} problem${list.length === 1 ? "" : "s"} ${why}`).join("; ") + "."));
 for (const one of C.unlike.filter(one => one.is_of_verdicts)) page.append(el("div", { class: "notice" }, "The runs differ in ", el("b", {}, one.setting), harmless(` (A: ${one.a}; B: ${one.b}). Their figures are not of one kind.`)));
 const others = C.unlike.filter(one => !one.is_of_verdicts).map(one => `${one.setting} (${one.a} against ${one.b})`);
 if (others.length) page.append(el("div", { class: "notice" }, harmless(`The runs ${others.length < C.unlike.length ? "also " : ""}differ in ${others.join(", ")}.`)));

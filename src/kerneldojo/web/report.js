@@ -42,6 +42,9 @@ function header() {
   if (M.search_cost) facts["cost of the searches"] = costWords(M.search_cost);
   page.append(el("h1", {}, harmless(DATA.title)),
     el("ul", { class: "facts" }, Object.entries(facts).map(([key, value]) => el("li", {}, el("b", {}, harmless(key)), harmless(value)))));
+  if (c.planned_episodes > c.episodes) page.append(el("div", { class: "notice" }, el("b", {}, "Not finished"), `: ${thousands(c.episodes)} of ${counted(c.planned_episodes, "episode")} have ended. The slow ones are among the others, so that figures may change.`));
+  const best = find({ name: "correct", turn: "best of history", unit: "problem", aggregate: "best", k: c.samples });
+  if (best && best.count < c.problems) page.append(el("div", { class: "notice" }, `avg@${c.samples} and best@${c.samples} are over ${thousands(best.count)} of ${counted(c.problems, "problem")}: the others have fewer samples that were scored.`));
   if (c.too_long_samples) page.append(el("div", { class: "notice" }, el("b", {}, `${counted(c.too_long_samples, "sample")} of ${counted(c.too_long_problems, "problem")} never began`),
     ": not even the first prompt fits the limit of tokens. They are failures in every figure."));
   for (const one of M.refusals) page.append(el("div", { class: "notice" }, el("b", {}, `Left out for ${words(one.status)}: ${counted(one.answers, "answer")} to ${counted(one.problems, "problem")}`), harmless(`; the first, ${one.first_problem}: ${one.first_reason}`)));
@@ -93,7 +96,7 @@ function curves() {
     const one = find({ ...wanted, turn: label(t) }); return one ? [t, one.value, one.low, one.high] : [t, null]; }) });
   const at = t => "turn " + t, upTo = t => t === T ? "best of history" : "best of turns 1-" + t;
   const names = ["last turn", "best of history"].filter(name => DATA.fast[name]);
-  card("Fast at p", "Share of samples that are correct and more than p times as fast, over p.",
+  card("Fast at p", `Share of samples that are correct and ${M.config.strictly ? "more than" : "at least"} p times as fast, over p.`,
     lineChart(names.map(name => ({ name, dots: false, points: DATA.fast.p.map((p, i) => [p, DATA.fast[name][i]]) })), { xTitle: "p", format: percent, yMax: 1, aria: "fast_p over p" }));
   if (T > 1) card("Correct, by turn", "Share of samples.", lineChart([line({ name: "correct" }, "this turn", at), line({ name: "correct" }, "best so far", upTo)],
     { xTitle: "turn", format: percent, yMax: 1, xTicks: turns, aria: "correct by turn" }));
@@ -126,7 +129,7 @@ function budget() {
 // What each strategy of search reached with its whole budget.
 function searches() {
   if (!M.searches.length) return;
-  const first = M.searches[0], rows = first.figures.map((figure, i) => [figure, i]).filter(([figure]) => figure.p !== 0 && (M.timing_sources.length || !isSpeed(figure.name)));
+  const first = M.searches[0], rows = first.figures.map((figure, i) => [figure, i]).filter(([figure]) => figure.p !== 0 && (M.timing_sources.length || figure.name === "correct"));
   const bounds = budget => ["calls", "verdicts", "tokens", "seconds"].filter(name => budget[name]).map(name => counted(budget[name], name.slice(0, -1))).join(", ");
   const label = figure => figure.name === "correct" ? CORRECT : figure.name === "fast" ? `fast at ${figure.p}×` : "mean speedup, failures as 0";
   page.append(el("section", { class: "card" }, el("h2", {}, "Searches"), el("p", { class: "soft small" }, `Per problem, over the ${counted(first.problems, "problem")} that every strategy searched. What a search found was judged again after the choice, so that these figures are stricter than those above.`),
