@@ -49,6 +49,11 @@ def test_a_view_is_made_only_inside_the_arena(offset: int, shape: list[int], str
     view.clone()
 
 
+def test_one_element_is_not_expanded_beyond_all_memory() -> None:
+    with pytest.raises(BadSlot, match="more elements"):
+        HostArena.create(SIZE).view(Slot(offset=0, shape=[1 << 40], stride=[0], dtype="float32"))
+
+
 @pytest.mark.parametrize(
     "claim", [None, [], {}, {"offset": "0"}, {"offset": 0, "shape": [1e9], "stride": [1], "dtype": "int8"}]
 )

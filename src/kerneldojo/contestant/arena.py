@@ -12,6 +12,7 @@ device memory, `kerneldojo.devices.cuda`, has the same surface.
 from __future__ import annotations
 
 import fcntl
+import math
 import mmap
 import os
 from typing import Any, Protocol
@@ -63,6 +64,8 @@ class Slot(BaseModel):
             raise BadSlot("the offset is not aligned to the dtype")
         if self.offset + extent(self.shape, self.stride) * dtype.itemsize > arena_bytes:
             raise BadSlot("the tensor does not lie inside the shared memory")
+        if math.prod(self.shape) * dtype.itemsize > arena_bytes:  # One element may be expanded to any number.
+            raise BadSlot("the tensor has more elements than the shared memory holds")
         return dtype
 
 

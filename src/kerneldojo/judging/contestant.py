@@ -29,6 +29,8 @@ class Answer:
     specializations: list[dict[str, Any]]
     elapsed: float
     """Seconds on the contestant's own clock."""
+    keys: list[tuple[str | int, ...]] | None = None
+    """As `tree.keys` of the result; None where tensors alone were looked at."""
 
 
 @dataclass(frozen=True)
@@ -212,17 +214,18 @@ class Contestant:
         if "untold" in answer:
             return Answer([], [], str(answer["untold"])[:120], [], [], 0.0)
         try:
-            outputs = tree.tensors(self.hosted.take(answer.get("outputs")))
+            values = self.hosted.take(answer.get("outputs"))
         except HostedEnd as end:
             raise of_candidate(end, stage, self._candidate.source) from None
         kinds = answer.get("kinds")
         return Answer(
-            outputs=outputs,
+            outputs=tree.tensors(values),
             kinds=kinds if isinstance(kinds, list) else [],
             untold=None,
             work=_dicts(answer.get("work")),
             specializations=_dicts(answer.get("specializations")),
             elapsed=float(answer.get("elapsed") or 0.0),
+            keys=tree.keys(values),
         )
 
     def _take_named(self, pairs: Any, stage: str) -> dict[str, torch.Tensor]:

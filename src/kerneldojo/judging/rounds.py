@@ -192,7 +192,8 @@ class Match:
         if not expected.mutates_inputs:
             self._check_inputs(node, inputs)
         if expected.buffers:
-            check_buffers(self.contestant.state(question.name), expected.buffers, delivery.pairs)
+            own = self.contestant.state(question.name)
+            check_buffers(own, expected, length, delivery, distribution=distribution)
         return answer
 
     def _answers(self, question: Question, node: Any, hold: str | None) -> tuple[Answer, Expected]:
