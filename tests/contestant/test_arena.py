@@ -22,6 +22,8 @@ def test_both_sides_see_the_same_bytes_and_neither_can_resize() -> None:
     slot = Packer(mine).put(torch.arange(12.0).reshape(3, 4).t())
     assert torch.equal(other.view(slot), torch.arange(12.0).reshape(3, 4).t())
     assert other.view(slot).stride() == (1, 4)
+    expanded = Packer(mine).put(torch.arange(3.0).expand(4, 3))
+    assert torch.equal(other.view(expanded), torch.arange(3.0).expand(4, 3))
     with pytest.raises(PermissionError):
         os.ftruncate(other.fd, 10)
 

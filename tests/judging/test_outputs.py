@@ -11,7 +11,7 @@ import torch
 from kerneldojo.contestant import tree
 from kerneldojo.judging.audits import RunnerReference
 from kerneldojo.judging.contestant import Answer, Delivery
-from kerneldojo.judging.outputs import check_buffers, check_outputs
+from kerneldojo.judging.outputs import check_buffers, check_inputs, check_outputs
 from kerneldojo.judging.reference import Expected
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.languages import language_of
@@ -84,3 +84,15 @@ def test_a_comment_that_speaks_of_cuda_makes_no_cuda() -> None:
     assert language_of(Candidate(source=triton)).name == "triton"
     assert language_of(Candidate(source=triton + "SOURCE = '__global__ void f();'\n")).name == "cuda"
     assert language_of(Candidate(source="load_inline(  # never closed")).name == "cuda"
+
+
+def test_inputs_that_the_reference_writes_into_are_left_as_it_leaves_them() -> None:
+    cache, other = torch.rand(64), torch.rand(64)
+    expected = _expected(other)
+    with pytest.raises(Ruling, match=r"changed its inputs$"):
+        check_inputs([cache, other], expected, 1)
+    after = {"native": [cache, other], "float64": [cache.double(), other.double()]}
+    expected = Expected(**{**vars(expected), "mutates_inputs": True, "inputs_after": after})
+    check_inputs([cache.clone(), other.clone()], expected, 1)
+    with pytest.raises(Ruling, match="otherwise than the reference"):
+        check_inputs([cache, cache], expected, 1)

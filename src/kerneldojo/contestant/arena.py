@@ -208,7 +208,9 @@ class Packer:
         return Slot(offset=offset, shape=list(tensor.shape), stride=list(tensor.stride()), dtype=dtype)
 
     def put(self, tensor: torch.Tensor) -> Slot:
-        """Copy a tensor in, strides kept, and name where it lies."""
+        """Copy a tensor in and name where it lies; strides are kept, but for those of one that was expanded."""
+        if any(step == 0 and size > 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True)):
+            tensor = tensor.contiguous()
         slot = self.reserve(list(tensor.shape), list(tensor.stride()), tensor.dtype)
         self._arena.view(slot).copy_(tensor)
         return slot

@@ -157,6 +157,25 @@ def is_right(answer: Answer, expected: Expected, reduction_length: int) -> bool:
     return True
 
 
+def check_inputs(
+    left: list[torch.Tensor], expected: Expected, reduction_length: int, *, distribution: str = "own"
+) -> None:
+    """See that inputs which a candidate changed are as the reference leaves them; raises `Ruling` if not.
+
+    Args:
+        left: the candidate's inputs after the call.
+        expected: with the reference's.
+        reduction_length, distribution: as for `check_outputs`.
+    """
+    if not expected.mutates_inputs:
+        raise Ruling(Status.INCORRECT, "the candidate changed its inputs")
+    for index, got in enumerate(left):
+        runs = {variant: inputs[index] for variant, inputs in expected.inputs_after.items()}
+        comparison, _ = _compare(runs, got, reduction_length)
+        if not (comparison.passed or _is_tolerable(comparison, distribution)):
+            raise Ruling(Status.INCORRECT, "the candidate changed its inputs otherwise than the reference does")
+
+
 def check_buffers(
     own: dict[str, torch.Tensor],
     expected: Expected,

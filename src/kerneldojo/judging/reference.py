@@ -48,6 +48,8 @@ class Expected:
     """Longest sum of the native call; only where a footprint was asked for."""
     other_buffers: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict[str, dict[str, torch.Tensor]])
     """As `buffers`, of the other variants by name."""
+    inputs_after: dict[str, list[torch.Tensor]] = field(default_factory=dict[str, list[torch.Tensor]])
+    """Input tensors as the call leaves them, by variant, where it writes into them (and no footprint was asked for)."""
 
 
 class Reference:
@@ -208,6 +210,11 @@ class Reference:
             work=native["work"],
             peak_bytes=int(answer.get("peak_bytes", 0)),
             reduction_length=max(1, int(answer.get("reduction_length", 1))),
+            inputs_after={
+                name: list(self.hosted.take_named(answer["variants"][name].get("inputs", ())).values())
+                for name in variants
+                if answer["mutates_inputs"]
+            },
             other_buffers={name: self.hosted.take_named(answer["variants"][name]["buffers"]) for name in variants[1:]},
         )
 
