@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from kerneldojo.contestant import tree
+from kerneldojo.contestant.arena import Packer
 from kerneldojo.judging.audits import RunnerReference
-from kerneldojo.judging.contestant import Answer, Delivery
+from kerneldojo.judging.contestant import Answer, Contestant, Delivery
 from kerneldojo.judging.outputs import check_buffers, check_inputs, check_outputs
+from kerneldojo.judging.processes import host_arena
 from kerneldojo.judging.reference import Expected
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.languages import language_of
@@ -96,3 +98,17 @@ def test_inputs_that_the_reference_writes_into_are_left_as_it_leaves_them() -> N
     check_inputs([cache.clone(), other.clone()], expected, 1)
     with pytest.raises(Ruling, match="otherwise than the reference"):
         check_inputs([cache, cache], expected, 1)
+
+
+@pytest.mark.parametrize("forged", [{"kinds": []}, {"kinds": [1]}, {"kinds": None}, {"elapsed": "soon"}])
+def test_a_malformed_claim_convicts_and_is_no_fault_of_ours(forged: dict[str, Any]) -> None:
+    session: Any = SimpleNamespace(arena=host_arena(1 << 12))
+    outputs = tree.encode(torch.rand(4), Packer(session.arena).put)
+    honest = {"outputs": outputs, "kinds": [{}], "elapsed": 0.5}
+    contestant = Contestant(session, Candidate(source="ModelNew"), 10.0)
+    session.collect = lambda _: honest
+    assert contestant.collect_call().elapsed == 0.5
+    session.collect = lambda _: {**honest, **forged}
+    with pytest.raises(Ruling, match="interfered") as convicted:
+        contestant.collect_call()
+    assert convicted.value.status is Status.EXPLOIT

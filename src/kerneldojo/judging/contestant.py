@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kerneldojo.contestant import tree
-from kerneldojo.judging.ends import Failed, HostedEnd, Infrastructure
+from kerneldojo.judging.ends import Failed, HostedEnd, Infrastructure, Tampered
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.ruling import of_candidate
@@ -154,7 +154,8 @@ class Contestant:
             alone=True,
             arguments=self.hosted.give(init_values),
         )
-        self.construction_seconds = float(answer.get("seconds") or 0.0)
+        with self._blamed("constructor"):
+            self.construction_seconds = _seconds(answer.get("seconds"))
         own = self._take_named(answer.get("state"), "constructor")
         delivery = match_states(own, state)
         if self._custom_state and state:
@@ -213,18 +214,19 @@ class Contestant:
     def _read(self, answer: dict[str, Any], stage: str) -> Answer:
         if "untold" in answer:
             return Answer([], [], str(answer["untold"])[:120], [], [], 0.0)
-        try:
+        with self._blamed(stage):
             values = self.hosted.take(answer.get("outputs"))
-        except HostedEnd as end:
-            raise of_candidate(end, stage, self._candidate.source) from None
-        kinds = answer.get("kinds")
+            outputs, kinds = tree.tensors(values), _dicts(answer.get("kinds"))
+            if len(kinds) != len(outputs):
+                raise Tampered("what it says of its outputs does not fit them")
+            elapsed = _seconds(answer.get("elapsed"))
         return Answer(
-            outputs=tree.tensors(values),
-            kinds=kinds if isinstance(kinds, list) else [],
+            outputs=outputs,
+            kinds=kinds,
             untold=None,
             work=_dicts(answer.get("work")),
             specializations=_dicts(answer.get("specializations")),
-            elapsed=float(answer.get("elapsed") or 0.0),
+            elapsed=elapsed,
             keys=tree.keys(values),
         )
 
@@ -233,6 +235,12 @@ class Contestant:
             return self.hosted.take_named(pairs)
         except HostedEnd as end:
             raise of_candidate(end, stage, self._candidate.source) from None
+
+
+def _seconds(value: Any) -> float:
+    if not isinstance(value, int | float | None):
+        raise Tampered("a duration is no number")
+    return float(value or 0.0)
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
