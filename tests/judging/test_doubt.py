@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from kerneldojo.devices.cuda.clock import Watch
 from kerneldojo.devices.cuda.fits import Window
-from kerneldojo.devices.cuda.series import Series
+from kerneldojo.devices.cuda.series import Series, fits
 from kerneldojo.devices.cuda.trials import Trials
 from kerneldojo.judging import timing
 from kerneldojo.judging.preparation import Prepared
@@ -50,6 +51,21 @@ def doubt(mine: Series, *, compulsory_bytes: int = 64 << 20) -> str:
     prepared = Prepared.__new__(Prepared)
     prepared.result = result
     return timing.doubt(bench, prepared, findings)
+
+
+@pytest.mark.parametrize(("left_out", "are_timed"), [("contestant", True), ("reference", False)])
+def test_who_brings_its_context_in_as_it_likes_is_timed_all_the_same(left_out: str, are_timed: bool) -> None:
+    """By turns it takes a tenth and ten times as long as usual: no window of its own is like the others."""
+    both = {"contestant": series(20.0, 110.0), "reference": series(50.0, 140.0, seed=1)}
+    both["reference"].is_trusted = True
+    both[left_out].windows[:] = [
+        replace(window, undisturbed=not turn) for turn, window in enumerate(both[left_out].windows)
+    ]
+    result = Trials(series=both, watch=Watch([]), num_rounds=48, seconds=0.2)
+    assert set(fits(both)) == {"contestant", "reference"} - {left_out}, "while there will be more"
+    assert (set(result.fitted) == {"contestant", "reference"}) == are_timed
+    if are_timed:
+        assert result.fitted["contestant"].per_call_us == pytest.approx(20.0, rel=0.02)
 
 
 def test_an_ordinary_series_stands() -> None:

@@ -34,7 +34,8 @@ from kerneldojo.judging.processes import ForkServer, Session
 from kerneldojo.judging.protocol import Protocol, protocol
 from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.ruling import Ruling
-from kerneldojo.judging.shares import Shares
+from kerneldojo.judging.shares import CONTEXT_BYTES, Shares
+from kerneldojo.judging.twin import Twin
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.languages import language_of
 from kerneldojo.schema import KernelTime, Status
@@ -99,6 +100,8 @@ class Arena(HostArena):
 
 class HostBench(Bench):
     """A bench whose device is this machine."""
+
+    has_all_tools = False
 
     def __init__(
         self, server: ForkServer, capacity: int, num_kept: int, part_bytes: int = 1 << 28, pace: Pace | None = None
@@ -427,6 +430,29 @@ def test_what_is_wrong_or_brings_no_kernel_needs_no_twin(
     assert list(asked.values())[4] == []
 
 
+BREAKS_WITHOUT_ITS_KERNEL = KERNEL + CALL.replace(
+    "        return y",
+    """        if not torch.isfinite(y).all():
+            BROKEN.append("an index that nobody wrote")
+            raise RuntimeError("CUDA error: device-side assert triggered")
+        return y
+    def __init__(self):
+        super().__init__()
+        if BROKEN:  # As a context that a kernel has broken: whatever touches it raises.
+            raise RuntimeError("CUDA error: device-side assert triggered")
+BROKEN = []
+""",
+)
+
+
+def test_who_breaks_for_good_without_its_kernels_depends_on_them(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path
+) -> None:
+    passed(judge(bench, BREAKS_WITHOUT_ITS_KERNEL, tmp_path))
+    *_, twin = asked
+    assert asked[twin][-3:] == ["construct", "call", "construct"], "for the last question it could not even be made"
+
+
 def test_who_ended_a_process_that_opens_its_device(bench: HostBench, windows: Windows, tmp_path: Path) -> None:
     assert refused(judge(bench, DIES_AS_IT_OPENS, tmp_path)).status is Status.RUNTIME_ERROR
     bench.can_open = lambda *_: False  # type: ignore[method-assign]
@@ -623,6 +649,63 @@ def test_a_judge_without_room_for_the_answers_takes_all_of_the_device_or_says_so
     assert ruling.status is Status.INVALID_PROBLEM
     assert "too large" in ruling.message
     bench.close()
+
+
+@pytest.mark.parametrize(
+    ("has_all_tools", "status"), [(True, Status.RUNTIME_ERROR), (False, Status.UNSUPPORTED_ON_DEVICE)]
+)
+def test_a_device_that_lacks_nothing_is_not_told_that_it_does(
+    bench: HostBench, windows: Windows, tmp_path: Path, has_all_tools: bool, status: Status
+) -> None:
+    """It is a claim of the candidate's process, and whoever makes it is not scored."""
+    bench.has_all_tools = has_all_tools  # type: ignore[misc]
+    claim = "class UnsupportedOnDevice(Exception):\n    __module__ = 'kerneldojo.mine'\n"
+    source = claim + HONEST.replace("y = torch.empty_like(x)", "raise UnsupportedOnDevice")
+    assert refused(judge(bench, source, tmp_path)).status is status
+
+
+@pytest.mark.parametrize("gib", [0, 40], ids=["somebody else", "the candidate"])
+@pytest.mark.parametrize("lacking", ["the reference", "the judge", "the twin"])
+def test_whoever_has_taken_the_memory_that_others_lack_answers_for_it(
+    server: ForkServer,
+    asked: dict[Session, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    gib: int,
+    lacking: str,
+) -> None:
+    """Faults of ours and of a problem's are not scored: with a wrong kernel it would pay to take all there is."""
+    bench, auditor = HostBench(server, 2, 1, 1 << 20), Auditor(tmp_path)
+
+    def free_bytes() -> int:
+        has_candidate = any("parse" in told and session.ended is None for session, told in asked.items())
+        return 0 if has_candidate else 2 * CONTEXT_BYTES + (gib << 30)
+
+    def cannot_open(*_: Any) -> None:
+        raise Infrastructure("no context")
+
+    monkeypatch.setattr(bench, "free_bytes", free_bytes)
+    if lacking == "the judge":
+        monkeypatch.setattr(Reference, "answer", out_of_memory)
+    elif lacking == "the reference":
+        monkeypatch.setattr(Reference, "prepare", cannot_open)
+    else:
+        monkeypatch.setattr(Twin, "arrive", cannot_open)
+    candidate = Candidate(source=HONEST)
+    if lacking == "the reference":  # It is opened first by an audit, where there is no candidate.
+        monkeypatch.setattr(bench, "has_more", lambda _: False)
+    findings = Findings(PROBLEM, candidate, protocol("quick"), "cuda:0")
+    with pytest.raises((Ruling, Infrastructure)) as caught:
+        cuda.judge_on_cuda(bench, auditor, language_of(candidate), findings)
+    bench.close()
+    if gib:
+        assert isinstance(caught.value, Ruling)
+        assert caught.value.status is Status.OUT_OF_MEMORY
+        assert "GiB of device memory beside" in caught.value.message
+        assert not bench.large, "the problem is as small as it was"
+        assert not any(report.lacks for report in auditor._memory.values())
+    else:
+        assert getattr(caught.value, "status", None) is not Status.OUT_OF_MEMORY
 
 
 def test_nothing_is_left_below_a_closed_bench(server: ForkServer, windows: Windows, tmp_path: Path) -> None:

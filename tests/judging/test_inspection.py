@@ -46,7 +46,7 @@ def inspect(mine: list[list[list[torch.Tensor]]], theirs: list[list[list[torch.T
     current: list[list[torch.Tensor]] = []
     stopwatch = SimpleNamespace(output=lambda side, timed, call, number: current[call][number])
     sides: Any = {"contestant": SimpleNamespace(layouts=first), "reference": SimpleNamespace(layouts=second)}
-    inputs: Any = SimpleNamespace(tensors=lambda call: [])
+    inputs: Any = SimpleNamespace(written=lambda call: [], differs=lambda call: torch.tensor(False))
     inspection = Inspection(sides, inputs, stopwatch)
     inspection._chance = SimpleNamespace(randrange=inspection._chance.randrange, random=lambda: 1.0)  # type: ignore[assignment]
     for ours, right in zip(mine, theirs, strict=True):

@@ -9,16 +9,14 @@ import pytest
 import torch
 
 from kerneldojo.contestant import tree
-from kerneldojo.contestant.arena import Packer
 from kerneldojo.judging.audits import RunnerReference
-from kerneldojo.judging.contestant import Answer, Contestant, Delivery
+from kerneldojo.judging.contestant import Answer, Delivery
 from kerneldojo.judging.outputs import check_buffers, check_inputs, check_outputs
-from kerneldojo.judging.processes import host_arena
 from kerneldojo.judging.reference import Expected
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.languages import language_of
 from kerneldojo.problems.reference import ReferenceFailed
-from kerneldojo.schema import Candidate, Status
+from kerneldojo.schema import Candidate
 
 NOTHING = Delivery(names=[], needed=False)
 
@@ -65,10 +63,8 @@ def test_buffers_are_met_as_exactly_as_outputs() -> None:
     check_buffers({"v": (0.9 * kept + 0.1 * (variance * 2048 / 2047)).reshape(16, 1)}, expected, 2048, pairs)
     with pytest.raises(Ruling, match="not updated as the reference"):
         check_buffers({"v": 0.9 * kept + 0.1 * variance}, expected, 2048, pairs)
-    for own in ({}, {"v": torch.zeros(32)}):
-        with pytest.raises(Ruling, match="does not have") as refused:
-            check_buffers(own, expected, 2048, pairs)
-        assert refused.value.status is Status.INCORRECT
+    with pytest.raises(Ruling, match="does not have"):
+        check_buffers({}, expected, 2048, pairs)
 
 
 def test_a_reference_that_returns_numbers_beside_tensors_is_refused() -> None:
@@ -98,17 +94,3 @@ def test_inputs_that_the_reference_writes_into_are_left_as_it_leaves_them() -> N
     check_inputs([cache.clone(), other.clone()], expected, 1)
     with pytest.raises(Ruling, match="otherwise than the reference"):
         check_inputs([cache, cache], expected, 1)
-
-
-@pytest.mark.parametrize("forged", [{"kinds": []}, {"kinds": [1]}, {"kinds": None}, {"elapsed": "soon"}])
-def test_a_malformed_claim_convicts_and_is_no_fault_of_ours(forged: dict[str, Any]) -> None:
-    session: Any = SimpleNamespace(arena=host_arena(1 << 12))
-    outputs = tree.encode(torch.rand(4), Packer(session.arena).put)
-    honest = {"outputs": outputs, "kinds": [{}], "elapsed": 0.5}
-    contestant = Contestant(session, Candidate(source="ModelNew"), 10.0)
-    session.collect = lambda _: honest
-    assert contestant.collect_call().elapsed == 0.5
-    session.collect = lambda _: {**honest, **forged}
-    with pytest.raises(Ruling, match="interfered") as convicted:
-        contestant.collect_call()
-    assert convicted.value.status is Status.EXPLOIT

@@ -95,6 +95,11 @@ class Arena(Protocol):
         ...
 
     @property
+    def total_bytes(self) -> int:
+        """Size of all of it: results that are named in place lie anywhere."""
+        ...
+
+    @property
     def device(self) -> torch.device:
         """Where its tensors are."""
         ...
@@ -138,6 +143,11 @@ class HostArena:
     def fds(self) -> list[int]:
         """Descriptors to pass on."""
         return [self.fd]
+
+    @property
+    def total_bytes(self) -> int:
+        """See `Arena.total_bytes`."""
+        return self.num_bytes
 
     @classmethod
     def create(cls, num_bytes: int) -> HostArena:

@@ -127,6 +127,12 @@ class Auditor:
         self._memory[key] = report
         return report
 
+    def forget_lacks(self, problem: Problem) -> None:
+        """Audit a problem anew that lacked memory or time: it was somebody else who had it."""
+        for key, report in list(self._memory.items()):
+            if report.lacks and report.problem_hash == problem.hash:
+                self._memory.pop(key, None)
+
     def conduct(
         self, findings: Findings, reference: Reference, memory_limit: int | None = None, *, has_more: bool = False
     ) -> Conduct:

@@ -12,14 +12,22 @@ from kerneldojo.judging.rounds import Match, secret_seed
 from kerneldojo.judging.ruling import Ruling, exploit
 
 
-def check_cause(match: Match, timeout: float) -> None:
+def check_cause(match: Match, timeout: float, *, is_silent: bool = False) -> None:
     """Rule `no_causal_kernel` if an answer without own kernels is right.
 
     Args:
         match: a contestant whose kernels can be silenced, or (on CUDA) one that is silent from birth.
         timeout: seconds; one that hangs without its kernels depends on them.
+        is_silent: whether it is silent from birth. Its constructor misses its kernels then, too, and so does its
+            context, where a call without them has broken it: an index that nobody wrote is anything.
     """
-    match.prepare("cause")
+    birth = match.conceive("cause")
+    try:
+        match.construct("cause", birth)
+    except Ruling:
+        if is_silent:
+            return
+        raise
     inputs = match.reference.draw("get_inputs", secret_seed(), match.conduct.distributions[0])
     seed = secret_seed()
     expected = match.reference.expect("cause", inputs, match.conduct.variants, seed)

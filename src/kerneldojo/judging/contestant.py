@@ -16,6 +16,9 @@ from kerneldojo.judging.processes import Session
 from kerneldojo.judging.ruling import of_candidate
 from kerneldojo.schema import Candidate
 
+LONGEST_CLAIM = 1e9
+"""Seconds from which on a duration that a contestant tells is none."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -154,8 +157,7 @@ class Contestant:
             alone=True,
             arguments=self.hosted.give(init_values),
         )
-        with self._blamed("constructor"):
-            self.construction_seconds = _seconds(answer.get("seconds"))
+        self.construction_seconds = _seconds(answer.get("seconds"))
         own = self._take_named(answer.get("state"), "constructor")
         delivery = match_states(own, state)
         if self._custom_state and state:
@@ -214,19 +216,20 @@ class Contestant:
     def _read(self, answer: dict[str, Any], stage: str) -> Answer:
         if "untold" in answer:
             return Answer([], [], str(answer["untold"])[:120], [], [], 0.0)
-        with self._blamed(stage):
+        try:
             values = self.hosted.take(answer.get("outputs"))
-            outputs, kinds = tree.tensors(values), _dicts(answer.get("kinds"))
-            if len(kinds) != len(outputs):
-                raise Tampered("what it says of its outputs does not fit them")
-            elapsed = _seconds(answer.get("elapsed"))
+        except HostedEnd as end:
+            raise of_candidate(end, stage, self._candidate.source) from None
+        outputs, kinds = tree.tensors(values), _dicts(answer.get("kinds"))
+        if len(kinds) != len(outputs):
+            raise of_candidate(Tampered("outputs of no kind"), stage)
         return Answer(
             outputs=outputs,
             kinds=kinds,
             untold=None,
             work=_dicts(answer.get("work")),
             specializations=_dicts(answer.get("specializations")),
-            elapsed=elapsed,
+            elapsed=_seconds(answer.get("elapsed")),
             keys=tree.keys(values),
         )
 
@@ -237,11 +240,10 @@ class Contestant:
             raise of_candidate(end, stage, self._candidate.source) from None
 
 
-def _seconds(value: Any) -> float:
-    if not isinstance(value, int | float | None):
-        raise Tampered("a duration is no number")
-    return float(value or 0.0)
-
-
 def _dicts(value: Any) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _seconds(value: Any) -> float:
+    """A duration as the other side claims it; 0 for what is none."""
+    return float(value) if isinstance(value, int | float) and 0 <= value < LONGEST_CLAIM else 0.0

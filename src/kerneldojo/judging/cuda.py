@@ -21,6 +21,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
+from kerneldojo.devices.cuda.driver import CudaError
 from kerneldojo.devices.cuda.launchers import checked
 from kerneldojo.devices.cuda.memory import is_out_of_memory
 from kerneldojo.judging import preparation, profile, timing
@@ -34,12 +35,16 @@ from kerneldojo.judging.processes import Session
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.ruling import Ruling, of_candidate
+from kerneldojo.judging.shares import CONTEXT_BYTES
 from kerneldojo.judging.twin import OPEN_SECONDS, Twin
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.judging.workshop import Workshop
 from kerneldojo.languages import Language
 from kerneldojo.problems.audit import AuditReport
 from kerneldojo.schema import Problem, Status
+
+MOST_BESIDE_BYTES = 1 << 30
+"""Device memory that a candidate's processes may have beside contexts and arenas without being blamed for a lack."""
 
 
 def judge_on_cuda(bench: Bench, auditor: Auditor, language: Language, findings: Findings) -> None:
@@ -105,6 +110,14 @@ def _wants_more(bench: Bench, auditor: Auditor, language: Language, findings: Fi
                 findings.stage_seconds["held"] = round(guest.seconds_held, 4)
                 findings.stage_seconds["stopping"] = round(guest.seconds_stopping, 4)
                 findings.stage_seconds["alone"] = round(guest.seconds_alone, 4)
+
+
+def _may_lack_memory(fault: Exception) -> bool:
+    """Whether a fault that is not the candidate's may come from a device without any memory left."""
+    if isinstance(fault, Ruling):
+        return fault.status is Status.INVALID_PROBLEM and fault.lacks == "memory"
+    is_drivers = isinstance(fault, CudaError) and fault.name == "CUDA_ERROR_OUT_OF_MEMORY"
+    return isinstance(fault, Infrastructure) or is_out_of_memory(fault) or is_drivers
 
 
 @dataclass
@@ -182,6 +195,12 @@ class _Verdict:
         sessions: list[Session] = []
         try:
             yield sessions
+        except (Ruling, Infrastructure, RuntimeError) as fault:
+            if isinstance(fault, Ruling) and fault.status is Status.UNSUPPORTED_ON_DEVICE and self.bench.has_all_tools:
+                raise Ruling(Status.RUNTIME_ERROR, fault.message) from None  # A claim, and nobody would score it.
+            if _may_lack_memory(fault) and not self.guest.had_company:
+                self._check_hoard(sessions)
+            raise
         finally:
             self.workshop.abandon()
             with self.findings.stage("end"), contextlib.ExitStack() as stack:
@@ -190,6 +209,24 @@ class _Verdict:
                 for session in sessions:
                     stack.callback(session.close)
                 self.bench.tidy()
+
+    def _check_hoard(self, sessions: list[Session]) -> None:
+        """See whether what others lacked was in the candidate's hands: beyond its arena the driver gives what there is.
+
+        Raises:
+            Ruling: it was. As a fault of ours or of the problem's it would not be scored.
+        """
+        before = self.bench.free_bytes()
+        for session in sessions:
+            session.order_end()
+        for session in sessions:
+            session.kill()
+        taken = self.bench.free_bytes() - before - len(sessions) * CONTEXT_BYTES
+        if taken > MOST_BESIDE_BYTES:
+            self.bench.large.discard(self.findings.problem.hash)  # Nothing of this was the problem's size.
+            self.auditor.forget_lacks(self.findings.problem)
+            reason = f"it took {taken / (1 << 30):.1f} GiB of device memory beside what it was given"
+            raise Ruling(Status.OUT_OF_MEMORY, reason, lacks="memory") from None
 
     def _silent(self, parties: list[Session], inputs: Any) -> Contestant:
         """The silent twin's process, on its way to being locked in."""
@@ -299,4 +336,5 @@ class _Verdict:
             if not has_own or (findings.kernels and not any(kernel.own for kernel in findings.kernels)):
                 raise no_own_kernel("the calls that were looked at")
             if is_well and twin.contestant.hosted.session.ended is None:
-                check_cause(Match(match.reference, twin.contestant, match.conduct), findings.protocol.cause_timeout)
+                silent = Match(match.reference, twin.contestant, match.conduct)
+                check_cause(silent, findings.protocol.cause_timeout, is_silent=True)

@@ -134,6 +134,15 @@ class Bench(ABC):
     def tidy(self, most_bytes: int | None = None) -> None:  # noqa: B027 - nothing to do without a GPU
         """Give back device memory that the judge itself keeps for later, if it is more than `most_bytes`."""
 
+    @property
+    def has_all_tools(self) -> bool:
+        """Whether there is nothing that a candidate may use and this device or machine lacks."""
+        return False
+
+    def free_bytes(self) -> int:
+        """Device memory that nobody has."""
+        return 0
+
     def device_nodes(self) -> list[str] | None:
         """The nodes that hosted processes may use; None for a device that is not a GPU."""
         return None
@@ -162,10 +171,11 @@ class Bench(ABC):
             assert isinstance(reference.hosted.session, GatedSession)
             reference.hosted.session.attend(guest)
             reference.renew(patience(protocol.timeout))
-            self.clear(reference.hosted.arena)
         guest.budgets.append(reference.hosted)
         is_spent = True
         try:
+            if reference.num_uses > 1:
+                self.clear(reference.hosted.arena)
             yield reference
             is_spent = False
         except Ruling:
@@ -232,13 +242,13 @@ class Bench(ABC):
     ) -> Session:
         self.enter()
         room = room or self.room(guest)
+        wanted = request(protocol, self.device, self.device_nodes())
         try:
             arena = self.new_arena(inputs, room, silent=silent)
         except CudaError:
             self.runners.evict()  # What idle runners held, or our own allocator, may be what was missing.
             self.tidy(most_bytes=0)
             arena = self.new_arena(inputs, room, silent=silent)
-        wanted = request(protocol, self.device, self.device_nodes())
         return GatedSession(self.server, arena, wanted, guest, line)
 
     def measure_alone(

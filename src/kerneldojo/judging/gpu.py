@@ -151,6 +151,16 @@ class CudaBench(Bench):
         if torch.cuda.memory_reserved(self.index) > allowed:
             torch.cuda.empty_cache()
 
+    @property
+    def has_all_tools(self) -> bool:
+        """See `Bench.has_all_tools`: extensions can be built."""
+        tools = toolchain.find(self._capability)
+        return tools.nvcc is not None and tools.cuda_home is not None and tools.can_link
+
+    def free_bytes(self) -> int:
+        """See `Bench.free_bytes`."""
+        return torch.cuda.mem_get_info(self.index)[0]
+
     def device_nodes(self) -> list[str]:
         """What the driver's library opens for this GPU; the other GPUs of the machine are out of reach."""
         nodes = [Path("/dev", name) for name in (*SHARED_NODES, f"nvidia{self.clock.minor()}")]

@@ -8,7 +8,7 @@ is done with it, and before more arguments are laid.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -81,7 +81,7 @@ class Hosted:
             Tampered: the description is malformed or out of bounds.
         """
         with _described():
-            return tree.decode(node, lambda slot: self.arena.view(slot).clone())
+            return tree.decode(node, self._copying())
 
     def take_tensors(self, node: Any, *, unless: list[torch.Tensor]) -> list[torch.Tensor]:
         """Copy described tensors out; of one that equals its counterpart in `unless` there is no second copy.
@@ -91,22 +91,39 @@ class Hosted:
         Raises:
             Tampered: the description is malformed or out of bounds.
         """
-        remaining = iter(unless)
+        remaining, copy = iter(unless), self._copying()
 
         def take(slot: Slot) -> torch.Tensor:
             view, known = self.arena.view(slot), next(remaining, None)
             is_known = known is not None and known.dtype == view.dtype and torch.equal(known, view)
-            return known if is_known and known is not None else view.clone()
+            return known if is_known and known is not None else copy(slot)
 
         with _described():
             return tree.tensors(tree.decode(node, take))
 
     def take_named(self, pairs: Any) -> dict[str, torch.Tensor]:
         """Copy out a list of `[name, slot]`."""
-        try:
-            return {str(name): self.arena.view(Slot.model_validate(slot)).clone() for name, slot in pairs}
-        except (BadSlot, ValueError, TypeError) as error:
-            raise Tampered(f"a malformed state: {type(error).__name__}") from None
+        copy = self._copying()
+        with _described():
+            return {str(name): copy(Slot.model_validate(slot)) for name, slot in pairs}
+
+    def _copying(self) -> Callable[[Slot], torch.Tensor]:
+        """What copies the tensors of one answer out: no more of them than there is memory that they can lie in.
+
+        Of a small piece of memory strides of zero make a tensor of any size, and of copies of it the judge would have
+        no end.
+        """
+        room = self.arena.total_bytes if self.arena.in_place else self.arena.num_bytes
+
+        def copy(slot: Slot) -> torch.Tensor:
+            nonlocal room
+            view = self.arena.view(slot)
+            room -= view.nbytes
+            if room < 0:
+                raise BadSlot("results are larger than the memory that they lie in")
+            return view.clone()
+
+        return copy
 
     def ask(self, operation: str, *, timeout: float | None = None, **fields: Any) -> dict[str, Any]:
         """Send a command within what is left of the budget."""
@@ -128,10 +145,10 @@ class Hosted:
 
 @contextmanager
 def _described() -> Generator[None]:
-    """What is wrong with a description of results is its author's doing; that the judge's memory ends is not."""
+    """What is wrong with a description of results is its author's doing; what is wrong with our device is not."""
     try:
         yield
-    except (tree.BadTree, BadSlot, RuntimeError) as error:
-        if is_out_of_memory(error):
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:  # `BadTree` and `BadSlot` are ValueErrors.
+        if is_out_of_memory(error) or isinstance(error, torch.AcceleratorError):
             raise
         raise Tampered(f"a malformed result: {error}") from None

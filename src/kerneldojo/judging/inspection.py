@@ -48,8 +48,15 @@ class Witness:
 class Inspection:
     """Looks at every round of windows while the outputs are still there."""
 
-    def __init__(self, sides: dict[str, Side], inputs: InputSets, stopwatch: Any) -> None:
+    def __init__(
+        self, sides: dict[str, Side], inputs: InputSets, stopwatch: Any, *, may_change_inputs: bool = False
+    ) -> None:
+        """`may_change_inputs`: whether the reference does so itself."""
         self._sides, self._inputs, self._stopwatch = sides, inputs, stopwatch
+        self._may_change_inputs = may_change_inputs
+        self._changed: list[torch.Tensor] = []
+        """Of one call a round, whether its inputs were others when all sides had been timed; of all where that may be
+        why the reference failed."""
         self._chance = random.SystemRandom()
         self._samples: list[tuple[Sample, Sample]] = []
         """The candidate's, and the reference's at the same places."""
@@ -62,6 +69,8 @@ class Inspection:
     def __call__(self, length: int, timed: dict[str, Timed]) -> None:
         """Keep what was sampled, and now and then remember a secretly chosen call whole."""
         mine, theirs = timed.get("contestant"), timed.get("reference")
+        if theirs is not None and theirs.state != pages.OK:
+            self.look_at_inputs()
         if self.wrong is not None or mine is None or theirs is None or mine.state != pages.OK:
             return
         if not mine.in_bounds or mine.sample is None:
@@ -71,6 +80,8 @@ class Inspection:
         else:
             call = self._chance.randrange(length)
             self._keep(mine, theirs, mine.sample, call)
+            if not self._may_change_inputs:
+                self._changed.append(self._inputs.differs(call))
             if self._has_room() and self._chance.random() < 0.3:
                 self._remember(mine, mine.sample, call)
 
@@ -78,13 +89,24 @@ class Inspection:
         """Hold what was sampled against what the reference returned in the same rounds.
 
         Raises:
-            Ruling: they differ.
+            Ruling: they differ, or agree on other inputs than the judge has written.
         """
+        self.check_inputs()
         for number in range(len(self._sides["contestant"].layouts)):
             pairs = [(values, right) for other, values, right in self._pairs if other == number]
             pairs += [(mine.read(number), theirs.read(number)) for mine, theirs in self._samples]
             if pairs and not agree(*(torch.cat(column) for column in zip(*pairs, strict=True))):
                 raise exploit("wrong_when_timed", "its outputs were right in the rounds and wrong in timed calls")
+
+    def look_at_inputs(self) -> None:
+        """See whether those of the last round are what the judge wrote: what fails on them may fail for them."""
+        if not self._may_change_inputs:
+            self._changed += map(self._inputs.differs, range(self._inputs.num_fresh))
+
+    def check_inputs(self) -> None:
+        """Raises `Ruling` if any that were looked at were others."""
+        if self._changed and bool(torch.stack(self._changed).any()):
+            raise exploit("wrong_when_timed", "in timed calls it wrote to its inputs, which the reference met then")
 
     def _keep(self, mine: Timed, theirs: Timed, sample: Sample, call: int) -> None:
         if theirs.state != pages.OK or theirs.sample is None:
@@ -108,7 +130,7 @@ class Inspection:
         time.sleep(0.002)  # Whoever writes after the clock has stopped is found out by what changed meanwhile.
         side = self._sides["contestant"]
         witness = Witness(
-            inputs=[tensor.clone() for tensor in self._inputs.tensors(call)],
+            inputs=self._inputs.written(call),  # Not what lies there now: whoever was timed can write there.
             outputs=[self._stopwatch.output(side, mine, call, number) for number in range(len(side.layouts))],
         )
         for number in range(len(side.layouts)):

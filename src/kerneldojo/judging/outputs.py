@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from kerneldojo.contestant import tree
+from kerneldojo.devices.cuda.inputs import Layout
 from kerneldojo.judging.contestant import Answer, Delivery
 from kerneldojo.judging.reference import Expected
 from kerneldojo.judging.ruling import Ruling, exploit
@@ -59,7 +60,10 @@ def check_outputs(
         delivery: how weights were matched, for the hint that goes with a wrong answer.
         distribution: of the inputs; what is unusual about them is said of a wrong answer, and some of it forgiven.
     """
-    _check_kinds(answer, expected)
+    check_kinds(answer, expected.outputs["native"])
+    keys = tree.keys(expected.values)
+    if answer.keys is not None and answer.keys != keys:
+        raise Ruling(Status.INCORRECT, _wrong_keys(keys))
     worst, classes = 0.0, set[PrecisionClass]()
     for index, got in enumerate(answer.outputs):
         runs = {variant: outputs[index] for variant, outputs in expected.outputs.items()}
@@ -104,8 +108,16 @@ def _compare(
     return loose, None if not has_classes else "tf32" if loose.passed else "below"
 
 
-def _check_kinds(answer: Answer, expected: Expected) -> None:
-    wanted = expected.outputs["native"]
+def check_kinds(answer: Answer, wanted: Sequence[torch.Tensor | Layout]) -> None:
+    """See that an answer has the tensors that it should have, whatever is in them.
+
+    Args:
+        answer: what the contestant returned.
+        wanted: the reference's outputs, or how they lie.
+
+    Raises:
+        Ruling: it has others.
+    """
     if answer.untold is not None:
         raise Ruling(Status.INCORRECT, f"forward did not return tensors: {answer.untold}")
     for kind in answer.kinds:
@@ -115,13 +127,10 @@ def _check_kinds(answer: Answer, expected: Expected) -> None:
             raise Ruling(Status.INCORRECT, "an output is not on the problem's device")
     if len(answer.outputs) != len(wanted):
         raise Ruling(Status.INCORRECT, f"expected {len(wanted)} output tensors, got {len(answer.outputs)}")
-    keys = tree.keys(expected.values)
-    if answer.keys is not None and answer.keys != keys:
-        raise Ruling(Status.INCORRECT, _wrong_keys(keys))
     for index, (got, native, kind) in enumerate(zip(answer.outputs, wanted, answer.kinds, strict=True)):
         which = f"output {index}: " if len(wanted) > 1 else ""
         if got.dtype != native.dtype:
-            raise Ruling(Status.INCORRECT, f"{which}expected dtype {_name(native)}, got {_name(got)}")
+            raise Ruling(Status.INCORRECT, f"{which}expected dtype {_name(native.dtype)}, got {_name(got.dtype)}")
         if got.shape != native.shape:
             raise Ruling(Status.INCORRECT, f"{which}expected shape {list(native.shape)}, got {list(got.shape)}")
         if kind.get("dense") is False:
@@ -197,8 +206,10 @@ def check_buffers(
     """
     for name, native in expected.buffers.items():
         mine = own.get(delivery.pairs.get(name, name))
-        if mine is None or mine.numel() != native.numel():
+        if mine is None:
             raise Ruling(Status.INCORRECT, f"the reference updates a buffer {name!r} that the candidate does not have")
+        if mine.numel() != native.numel():
+            raise Ruling(Status.INCORRECT, f"the buffer {name!r} has another size after a call than the reference's")
         others = {variant: changed[name] for variant, changed in expected.other_buffers.items() if name in changed}
         got = mine.reshape(native.shape).to(native.dtype)
         comparison, _ = _compare({"native": native, **others}, got, reduction_length)
@@ -206,5 +217,5 @@ def check_buffers(
             raise Ruling(Status.INCORRECT, f"the buffer {name!r} is not updated as the reference updates it")
 
 
-def _name(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

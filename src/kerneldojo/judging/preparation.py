@@ -16,6 +16,7 @@ from kerneldojo.devices.cuda.trials import Trials
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.inspection import Inspection
+from kerneldojo.judging.outputs import check_kinds
 from kerneldojo.judging.rounds import Match, secret_seed
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.sides import compile_baseline, nodes
@@ -43,6 +44,8 @@ class Prepared:
     """The sides by name."""
     sets: dict[str, list[tree.Node]]
     """Argument trees of each side, one a call."""
+    reference_changes_inputs: bool = False
+    """Whether the problem's own code writes to its inputs."""
     result: Trials | None = None
     """What the last run of windows showed."""
     inspection: Inspection | None = None
@@ -91,10 +94,11 @@ def prepare(match: Match, drawn: list[Any], region: SharedRegion, findings: Find
     sets = {name: nodes(party, drawn[0], inputs) for name, party in hosted.items()}
     findings.timed_sets = sets["contestant"]
     compile_baseline(reference, sets["reference"], findings)
-    expected = reference.expect("timed", drawn[0], ("native",), secret_seed()).outputs["native"]
-    outputs = [Layout.of(tensor) for tensor in expected]
+    expected = reference.expect("timed", drawn[0], ("native",), secret_seed())
+    outputs, changes_inputs = [Layout.of(tensor) for tensor in expected.outputs["native"]], expected.mutates_inputs
     del expected  # There may be no room for both.
     answer = contestant.call("timed", contestant.hosted.give(drawn[0]), secret_seed())
+    check_kinds(answer, outputs)  # Samples of both sides are read and compared by where their elements lie.
     return Prepared(
         values=tree.with_tensors(drawn[0], iter([tensor.to("meta") for tensor in bases[0]])),
         inputs=inputs,
@@ -102,6 +106,7 @@ def prepare(match: Match, drawn: list[Any], region: SharedRegion, findings: Find
         layouts=[Layout.of(tensor) for tensor in answer.outputs],
         hosted=hosted,
         sets=sets,
+        reference_changes_inputs=changes_inputs,
     )
 
 

@@ -61,21 +61,23 @@ class Session:
         self._answered = 0
         self._pid = 0
         self._is_dying = False
-        self._scratch = Path(tempfile.mkdtemp(prefix="dojo-", dir=own_folder()))
-        self._door, their_door = channel_pair()
-        self._leash, their_leash = channel_pair()
-        try:
+        with contextlib.ExitStack() as given, contextlib.ExitStack() as ours:
+            ours.callback(arena.close)  # Also if there is no descriptor or no file to be had: nobody else knows of it.
+            if line is not None:
+                given.callback(line.close)
+            self._scratch = Path(tempfile.mkdtemp(prefix="dojo-", dir=own_folder()))
+            ours.callback(shutil.rmtree, self._scratch, ignore_errors=True)
+            self._door, their_door = channel_pair()
+            ours.callback(self._door.close)
+            given.callback(their_door.close)
+            self._leash, their_leash = channel_pair()
+            ours.callback(self._leash.close)
+            given.callback(their_leash.close)
             lines = [] if line is None else [line.fileno()]
             fds = [their_leash.fileno(), their_door.fileno(), *arena.fds, *lines]
             role = {"is_workshop": is_workshop, "has_line": line is not None}
             server.spawn({**request, **role, "scratch": str(self._scratch)}, fds)
-        except BaseException:
-            self._discard()
-            raise
-        finally:
-            for theirs in (their_door, their_leash, line):
-                if theirs is not None:
-                    theirs.close()
+            ours.pop_all()
 
     def ask(self, operation: str, *, timeout: float, **fields: Any) -> dict[str, Any]:
         """Send a command and return its answer.

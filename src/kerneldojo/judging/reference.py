@@ -13,7 +13,7 @@ from kerneldojo.contestant import tree
 from kerneldojo.judging.ends import Died, HostedEnd, Infrastructure
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.processes import Session
-from kerneldojo.judging.ruling import of_reference
+from kerneldojo.judging.ruling import Ruling, of_reference
 from kerneldojo.schema import Problem
 
 BUDGET_SECONDS = 600.0
@@ -243,12 +243,15 @@ class Reference:
         """What the hosted code does wrong is a ruling, and makes this runner doubtful."""
         try:
             yield
-        except BaseException as end:
+        except HostedEnd as end:
+            raise self.fault(end, stage) from None
+        except BaseException:
             self.is_doubtful = True
-            if (
-                isinstance(end, Died) and self.num_uses > 1
-            ):  # It has served before: not the problem's fault, as it seems.
-                raise Infrastructure(f"a reference runner that had served before ended ({stage}): {end}") from None
-            if isinstance(end, HostedEnd):
-                raise of_reference(end, stage) from None
             raise
+
+    def fault(self, end: HostedEnd, stage: str) -> Ruling | Infrastructure:
+        """What it means that it ended at `stage`; from now on it is doubtful."""
+        self.is_doubtful = True
+        if isinstance(end, Died) and self.num_uses > 1:  # It has served before: not the problem's fault, as it seems.
+            return Infrastructure(f"a reference runner that had served before ended ({stage}): {end}")
+        return of_reference(end, stage)

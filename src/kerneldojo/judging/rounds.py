@@ -117,12 +117,16 @@ class Match:
 
     def prepare(self, instance: str, distribution: str = "own") -> Delivery:
         """Construct both sides under a fresh seed, with equal weights, for inputs of this distribution."""
+        return self.construct(instance, self.conceive(instance, distribution))
+
+    def conceive(self, instance: str, distribution: str = "own") -> Birth:
+        """Construct the reference's side under a fresh seed; what the other side is to be made from."""
         seed, negative = secret_seed(), has_negative_weights(distribution)
         init_values, state = self.reference.begin(
             instance, secret_seed(), seed, training=self.conduct.training, negative=negative
         )
         self.birth = Birth(seed, init_values, state, negative)
-        return self.construct(instance, self.birth)
+        return self.birth
 
     def construct(self, instance: str, birth: Birth) -> Delivery:
         """Construct the contestant's side alone, with the weights that the reference has."""

@@ -10,10 +10,9 @@ from kerneldojo.contestant import tree
 from kerneldojo.contestant.arena import Slot
 from kerneldojo.devices.cuda.inputs import InputSets, Layout
 from kerneldojo.devices.cuda.window import Side
-from kerneldojo.judging.ends import Died, HostedEnd
+from kerneldojo.judging.ends import Died, HostedEnd, Late
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.reference import Reference
-from kerneldojo.judging.ruling import of_reference
 from kerneldojo.judging.verdict import Findings
 
 
@@ -49,11 +48,17 @@ def nodes(hosted: Hosted, values: Any, inputs: InputSets) -> list[tree.Node]:
 
 
 def side(name: str, hosted: Hosted, layouts: list[Layout]) -> Side:
-    """A hosted process as the stopwatch sees it; `check` raises `SideEnded`."""
+    """A hosted process as the stopwatch sees it; `check` raises `SideEnded`.
+
+    Whatever the candidate does counts against its time, also while it is timed: all others stand still meanwhile. The
+    reference's waits for it, which are not its own.
+    """
 
     def check() -> None:
         if hosted.session.has_ended():
             raise SideEnded(name, Died(hosted.session.ended or {}))
+        if name != "reference" and hosted.remaining <= 0:
+            raise SideEnded(name, Late("timed calls"))
 
     return Side(name, hosted.arena, tuple(layouts), check)
 
@@ -65,7 +70,7 @@ def compile_baseline(reference: Reference, sets: list[tree.Node], findings: Find
         try:
             reference.hosted.ask("platform", what="baseline", instance="timed", sets=sets[:1], tf32=tf32)
         except HostedEnd as end:
-            raise of_reference(end, "torch.compile") from None
+            raise reference.fault(end, "torch.compile") from None
 
 
 def post(hosted: Hosted, sets: list[tree.Node]) -> None:

@@ -108,12 +108,15 @@ class TargetBuild:
         self.is_posted = True  # Only now: a source that cannot be imported leaves no answer to wait for.
 
     def _order(self, contestant: Contestant) -> None:
-        contestant.hosted.session.post(
-            "platform",
-            what="compile",
-            specializations=json.loads(self._signatures),
-            capability=list(gpu(self._device.model).compute_capability),
-        )
+        try:
+            contestant.hosted.session.post(
+                "platform",
+                what="compile",
+                specializations=json.loads(self._signatures),
+                capability=list(gpu(self._device.model).compute_capability),
+            )
+        except HostedEnd as end:  # It may have ended, or said what nobody asked, since it was imported.
+            raise of_candidate(end, f"compiling for {self._device.model}") from None
 
     def collect(self, birth: Birth | None = None, *, training: bool = True) -> Compiled:
         """Wait for the compiler; raises `Ruling` with what it complained about.
@@ -142,7 +145,8 @@ class TargetBuild:
             answer = self._contestant.hosted.session.collect(self._contestant.hosted.remaining)
         except HostedEnd as end:
             raise of_candidate(end, f"compiling for {self._device.model}") from None
-        return [item for item in answer.get("compiled") or [] if isinstance(item, dict)]
+        compiled = answer.get("compiled")
+        return [item for item in compiled if isinstance(item, dict)] if isinstance(compiled, list) else []
 
     def _construct(self, birth: Birth, *, training: bool) -> bool:
         """Make an instance where kernels are compiled, and compile again; False where that cannot be done."""

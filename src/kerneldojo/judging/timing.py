@@ -24,14 +24,14 @@ from kerneldojo.devices.cuda.trials import Trials
 from kerneldojo.devices.cuda.window import Side
 from kerneldojo.devices.cuda.window_rounds import Effort
 from kerneldojo.judging.contestant import Answer
-from kerneldojo.judging.ends import HostedEnd, Late
+from kerneldojo.judging.ends import HostedEnd, Late, Tampered
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.inspection import Inspection, Witness
 from kerneldojo.judging.outputs import check_outputs
 from kerneldojo.judging.preparation import Prepared
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.rounds import Match, secret_seed
-from kerneldojo.judging.ruling import Ruling, exploit, of_candidate, of_reference
+from kerneldojo.judging.ruling import Ruling, exploit, of_candidate
 from kerneldojo.judging.sides import SideEnded, post, post_reference, side
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Roofline, Status, Timing, content_hash
@@ -63,12 +63,11 @@ def run(
             is_trusted=name == "reference",
             every=2 if name == "twin" else 1,
         )
-    post_reference(match.reference, prepared.sets["reference"], findings)
-    for name in prepared.hosted:
-        if name != "reference":
-            post(prepared.hosted[name], prepared.sets[name])
-    inspection = Inspection(sides, prepared.inputs, bench.stopwatch)
+    inspection = Inspection(
+        sides, prepared.inputs, bench.stopwatch, may_change_inputs=prepared.reference_changes_inputs
+    )
     try:
+        _post(bench, prepared, match, findings, sides)
         result = _run(bench, sides, prepared.inputs, findings.protocol, inspection, between)
     except SideEnded as ended:
         _hear_others(prepared, ended.side)
@@ -77,9 +76,11 @@ def run(
             run(bench, prepared, match, findings, between)
             return
         if ended.side == "reference":
-            raise of_reference(ended.end, "timed calls") from None
+            inspection.look_at_inputs()
+            inspection.check_inputs()
+            raise match.reference.fault(ended.end, "timed calls") from None
         raise of_candidate(ended.end, "timed calls") from None
-    _collect(match, prepared.hosted.get("twin"), result)
+    _collect(match, prepared.hosted.get("twin"), result, inspection)
     if inspection.wrong is not None:
         raise inspection.wrong
     prepared.result, prepared.inspection = result, inspection
@@ -124,6 +125,21 @@ def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> 
     _hold_against_limit(bench, findings)
 
 
+def _post(bench: Any, prepared: Prepared, match: Match, findings: Findings, sides: dict[str, Side]) -> None:
+    """Start each side's series; raises `SideEnded`, after which none goes on."""
+    names = sorted(prepared.hosted, key=lambda name: name != "reference")
+    for number, name in enumerate(names):
+        try:
+            if name == "reference":
+                post_reference(match.reference, prepared.sets[name], findings)
+            else:
+                post(prepared.hosted[name], prepared.sets[name])
+        except HostedEnd as end:  # It may have ended, or said what nobody asked, since it was heard last.
+            for begun in names[:number]:
+                bench.stopwatch.end(sides[begun])
+            raise SideEnded(name, end) from None
+
+
 def _run(
     bench: Any,
     sides: dict[str, Side],
@@ -150,17 +166,18 @@ def _run(
 def _hear_others(prepared: Prepared, ended: str) -> None:
     """Their series were ended with it: hear so, that they can be asked other things."""
     for name, hosted in prepared.hosted.items():
-        if name != ended:
+        if name != ended and not hosted.session.is_idle():
             with contextlib.suppress(HostedEnd):
                 hosted.session.collect(10.0)
 
 
-def _collect(match: Match, twin: Hosted | None, result: Trials) -> None:
+def _collect(match: Match, twin: Hosted | None, result: Trials, inspection: Inspection) -> None:
     """Hear how each side's series ended."""
     try:
         match.reference.hosted.session.collect(60.0)
     except HostedEnd as end:
-        raise of_reference(end, "timed calls") from None
+        inspection.check_inputs()
+        raise match.reference.fault(end, "timed calls") from None
     if twin is not None:
         try:
             twin.session.collect(30.0)
@@ -173,6 +190,8 @@ def _collect(match: Match, twin: Hosted | None, result: Trials) -> None:
         if failed == pages.NOT_PLAIN:
             raise exploit("lazy_tensor", "in timed calls an output was no plain tensor on the device") from None
         raise of_candidate(end, "timed calls") from None
+    if failed != pages.OK:  # Our loop in it would have told that in its answer, too.
+        raise of_candidate(Tampered("its calls failed and it says they did not"), "timed calls")
 
 
 def _early_us(result: Trials) -> float:

@@ -36,6 +36,15 @@ def test_a_driver_that_makes_them_otherwise_is_left_alone() -> None:
     assert server.begin(["*fp32"]) is None
 
 
+def test_a_driver_that_takes_other_arguments_is_given_nothing_to_compile() -> None:
+    def make_launcher(of_another_version: Any) -> str:
+        raise AssertionError(of_another_version)
+
+    server = Launchers(SimpleNamespace(make_launcher=make_launcher, compile_module_from_src=None))
+    server._compile = lambda *_, **__: pytest.fail("what is loaded then is no module, and the fork server ends")
+    assert server.begin(["*fp32"]) is None
+
+
 @pytest.mark.parametrize(
     "claim",
     [

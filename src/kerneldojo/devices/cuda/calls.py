@@ -148,11 +148,21 @@ class CallLoop:
         return len(placed)
 
     def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor itself if it lies in the heap without holes, else a copy that does."""
-        inside = self._heap_start <= tensor.data_ptr() < self._heap_end
-        if inside and torch.ops.aten.is_non_overlapping_and_dense(tensor):
+        """The tensor itself if it lies in the heap without holes, else a copy that does.
+
+        Raises:
+            torch.OutOfMemoryError: there is no room for it. Where it lies then the judge cannot look, and would take it
+                for a lie.
+        """
+        if self._is_inside(tensor) and torch.ops.aten.is_non_overlapping_and_dense(tensor):
             return tensor
-        return tensor.contiguous() if not tensor.is_contiguous() else tensor.clone()
+        copy = tensor.contiguous() if not tensor.is_contiguous() else tensor.clone()
+        if copy.numel() and not self._is_inside(copy):
+            raise torch.OutOfMemoryError("CUDA out of memory: outputs of timed calls do not fit beside what is in use")
+        return copy
+
+    def _is_inside(self, tensor: torch.Tensor) -> bool:
+        return self._heap_start <= tensor.data_ptr() < self._heap_end
 
     def _tensors(self, output: Any) -> list[torch.Tensor]:
         found: list[torch.Tensor] = []

@@ -7,6 +7,10 @@ moves every element; the others (indices, masks, anything with structure) are ta
 
 Last of all, when the caches are cold already, a stamp exchanges words at secret places of the shufflable tensors. It
 takes microseconds and makes whatever was computed from the content before worthless.
+
+Whoever is timed can write to this memory, too, and the reference meets it afterwards: an input that makes the answer
+easy would make the two agree. So the judge remembers what it wrote, can say it again (`written`), and tells whether it
+is still there (`differs`).
 """
 
 from __future__ import annotations
@@ -21,12 +25,14 @@ import torch
 
 from kerneldojo.devices.cuda.memory import SharedRegion, span
 from kerneldojo.problems.distributions import is_structural
+from kerneldojo.problems.pieces import pieces
 
 Integers = npt.NDArray[np.int64]
 
 ALIGNMENT = 512
 NUM_STAMPS = 1024
 """Words that a stamp moves in all."""
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,8 @@ class InputSets:
         self._bases = [[_storage(tensor) for tensor in base] for base in bases]
         self._shufflable = list(shufflable)
         self._region = region
+        self.num_fresh = 0
+        """Sets that were written last, the first ones."""
         self._offsets: list[list[int]] = []
         position = 0
         for _ in range(count):
@@ -93,15 +101,15 @@ class InputSets:
             for offsets in self._offsets
         ]
         self._words = region.tensor(0, (region.size // 4,), (1,), torch.int32)
+        self._pairs = torch.empty((2, 0), dtype=torch.int64, device=self._words.device)
+        self._content: list[tuple[int, list[int]]] = [(0, [])] * count
+        """Of each set: which base it was made from, and how far each of its tensors was rotated."""
+        self._exchanged: tuple[Integers, Integers] | None = None
+        """Words that the last stamp wrote, and where they came from, since something was written last."""
 
     def offset(self, index: int, tensor: int) -> int:
         """Bytes from the beginning of the region to a tensor of a set."""
         return self._offsets[index][tensor]
-
-    def tensors(self, index: int) -> list[torch.Tensor]:
-        """Views of a set."""
-        pairs = zip(self._offsets[index], self.layouts, strict=True)
-        return [self._region.tensor(offset, layout.shape, layout.stride, layout.dtype) for offset, layout in pairs]
 
     def forget_bases(self) -> None:
         """Give the drawn sets' memory back: there is nothing to make content from any more."""
@@ -109,10 +117,45 @@ class InputSets:
 
     def refresh(self, length: int) -> None:
         """Write new content into the first `length` sets. Asynchronous."""
+        self._exchanged, self.num_fresh = None, length
         for index in range(length):
-            base = self._bases[secrets.randbelow(len(self._bases))]
-            for target, values, shuffled in zip(self._targets[index], base, self._shufflable, strict=True):
-                self._write(target, values, shuffled=shuffled)
+            number = secrets.randbelow(len(self._bases))
+            triples = zip(self._targets[index], self._bases[number], self._shufflable, strict=True)
+            distances = [self._write(target, values, shuffled=shuffled) for target, values, shuffled in triples]
+            self._content[index] = number, distances
+
+    def written(self, index: int) -> list[torch.Tensor]:
+        """What was written into a set of this round, stamp included, as tensors of their own."""
+        number, distances = self._content[index]
+        found: list[torch.Tensor] = []
+        for tensor, (values, layout) in enumerate(zip(self._bases[number], self.layouts, strict=True)):
+            flat = torch.empty_like(values)
+            _rotate(flat, values, distances[tensor])
+            if self._exchanged is not None:
+                first, length = self._offsets[index][tensor] // 4, layout.num_bytes // 4
+                to, source = self._exchanged
+                here = (first <= to) & (to < first + length)
+                words = flat.view(torch.uint8)[: 4 * length].view(torch.int32)
+                places = [torch.from_numpy(of[here] - first).to(words.device) for of in (to, source)]
+                words.index_copy_(0, places[0], words.index_select(0, places[1]))
+            found.append(flat.as_strided(layout.shape, layout.stride))
+        return found
+
+    def differs(self, index: int) -> torch.Tensor:
+        """Whether a set has other content than `written` says, as one truth value on its device. Asynchronous.
+
+        No copies are made: the words of the stamp are exchanged back meanwhile.
+        """
+        number, distances = self._content[index]
+        self._exchange()
+        found = torch.zeros((), dtype=torch.bool, device=self._words.device)
+        for target, values, distance in zip(self._targets[index], self._bases[number], distances, strict=True):
+            kept = len(values) - distance
+            for now, then in ((target[distance:], values[:kept]), (target[:distance], values[kept:])):
+                for piece, right in pieces(_bits(now), _bits(then)):
+                    found |= (piece != right).any()
+        self._exchange()
+        return found
 
     def draw_stamp(self, length: int) -> Callable[[], None]:
         """What exchanges words at secret places of the first `length` sets, when it is called: asynchronously."""
@@ -121,12 +164,19 @@ class InputSets:
             return lambda: None
         one, two = draw_exchange(places)
         both = np.stack([np.concatenate([one, two]), np.concatenate([two, one])])
-        to, source = torch.from_numpy(both).to(self._words.device)
+        self._pairs = torch.from_numpy(both).to(self._words.device)
 
         def stamp() -> None:
-            self._words.index_copy_(0, to, self._words.index_select(0, source))
+            self._exchanged = both[0], both[1]
+            self._exchange()
 
         return stamp
+
+    def _exchange(self) -> None:
+        """Exchange the words of the last stamp, if there was one: a second time that undoes it."""
+        if self._exchanged is not None:
+            to, source = self._pairs
+            self._words.index_copy_(0, to, self._words.index_select(0, source))
 
     def _stampable(self, length: int) -> list[tuple[int, int]]:
         """Ranges of 4-byte words that may be moved about; at most 64 of them, secretly chosen."""
@@ -140,13 +190,19 @@ class InputSets:
         return places[:64]
 
     @staticmethod
-    def _write(target: torch.Tensor, values: torch.Tensor, *, shuffled: bool) -> None:
+    def _write(target: torch.Tensor, values: torch.Tensor, *, shuffled: bool) -> int:
+        """Returns by how many elements it was rotated."""
         distance = secrets.randbelow(len(values)) if shuffled and len(values) > 1 else 0
-        if distance:
-            target[distance:].copy_(values[:-distance], non_blocking=True)
-            target[:distance].copy_(values[-distance:], non_blocking=True)
-        else:
-            target.copy_(values, non_blocking=True)
+        _rotate(target, values, distance)
+        return distance
+
+
+def _rotate(target: torch.Tensor, values: torch.Tensor, distance: int) -> None:
+    if distance:
+        target[distance:].copy_(values[:-distance], non_blocking=True)
+        target[:distance].copy_(values[-distance:], non_blocking=True)
+    else:
+        target.copy_(values, non_blocking=True)
 
 
 def draw_exchange(places: Sequence[tuple[int, int]]) -> tuple[Integers, Integers]:
@@ -174,6 +230,11 @@ def _storage(tensor: torch.Tensor) -> torch.Tensor:
     """The memory from a tensor's first element to its last, flat."""
     layout = Layout.of(tensor)
     return tensor.as_strided((layout.num_bytes // layout.dtype.itemsize,), (1,))
+
+
+def _bits(flat: torch.Tensor) -> torch.Tensor:
+    """Elements as integers: a number that is none does not equal itself."""
+    return flat.view(_INTEGERS[flat.element_size()]) if len(flat) else flat
 
 
 def may_shuffle(tensor: torch.Tensor) -> bool:

@@ -102,8 +102,8 @@ class Launchers:
         if len(self._attempted) >= MOST_LAUNCHERS or len(self._builds) >= MOST_AT_ONCE:
             return None
         self._attempted.add(wanted)
-        if self._make is None or self._compile is None:
-            return None
+        if self._make is None or self._compile is None or not self._text(wanted):
+            return None  # Of no text gcc makes a library, too, and whoever loads it is every contestant's parent.
         folder = Path(tempfile.mkdtemp(prefix="dojo-launcher-"))
         ready, done = os.pipe()
         pid = os.fork()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kerneldojo.devices.cuda import charges
 from kerneldojo.devices.cuda import page as pages
@@ -29,15 +30,25 @@ class Series:
         return sum(not window.undisturbed for window in self.windows)
 
 
-def fits(series: Mapping[str, Series]) -> dict[str, Fit]:
-    """The line through each side's windows, without the sides that have too few for one."""
+def fits(series: Mapping[str, Series], *, is_final: bool = False) -> dict[str, Fit]:
+    """The line through each side's windows, without the sides that have too few for one.
+
+    Args:
+        series: of each side.
+        is_final: whether there will be no more windows. Then all count of a side of which nearly all are left out where
+            those of one that is trusted are not: it is its own context that it brings in as it likes, and that must not
+            leave a verdict without a time.
+    """
     found: dict[str, Fit] = {}
     reading_us = 0.0
     for name, one in sorted(series.items(), key=lambda item: not item[1].is_trusted):  # These tell about the reading.
         try:
             found[name] = fit(one.windows, is_trusted=one.is_trusted, reading_us=reading_us)
         except ValueError:
-            continue
+            if not is_final or not any(series[other].is_trusted for other in found):
+                continue
+            with contextlib.suppress(ValueError):
+                found[name] = fit([replace(window, undisturbed=True) for window in one.windows], reading_us=reading_us)
         if one.is_trusted:
             reading_us = found[name].reading_us
     return found

@@ -35,7 +35,7 @@ class Trials:
     @cached_property
     def fitted(self) -> dict[str, Fit]:
         """See `fits`."""
-        return fits(self.series)
+        return fits(self.series, is_final=True)
 
 
 def run(

@@ -1,0 +1,176 @@
+"""Inputs of timed calls lie where contestants can write: the judge knows what it wrote, without a device."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from kerneldojo.devices.cuda import page as pages
+from kerneldojo.devices.cuda.inputs import InputSets, Layout
+from kerneldojo.devices.cuda.window import BLOCK_BYTES, NUM_BLOCKS, Sample, Timed, draw_plan
+from kerneldojo.judging import preparation
+from kerneldojo.judging.contestant import Answer
+from kerneldojo.judging.inspection import Inspection
+from kerneldojo.judging.ruling import Ruling
+from kerneldojo.schema import Status
+
+COUNT, LENGTH = 5, 3
+
+
+class Region:
+    """Host memory that poses as a region."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.memory = torch.zeros(size, dtype=torch.uint8)
+
+    def tensor(self, offset: int, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        whole = self.memory[: self.size // dtype.itemsize * dtype.itemsize].view(dtype)
+        return whole.as_strided(shape, stride, offset // dtype.itemsize)
+
+
+def drawn() -> list[torch.Tensor]:
+    """A set of inputs: some that are moved about, of odd sizes too, one that is not, one of which a part is missing."""
+    holed = torch.randn(64, 33)
+    holed[3] = float("nan")
+    return [
+        torch.randn(40, 30).t(),
+        torch.randn(1001).to(torch.bfloat16),
+        torch.randint(0, 9, (70,)),
+        holed,
+        torch.randn(5).to(torch.float8_e4m3fn),
+        torch.empty(0),
+    ]
+
+
+@pytest.fixture
+def inputs() -> InputSets:
+    region: Any = Region(1 << 20)
+    bases = [drawn() for _ in range(3)]
+    return InputSets(region, bases, [True, True, False, True, True, True], COUNT)
+
+
+def views(inputs: InputSets, index: int) -> list[torch.Tensor]:
+    return [
+        inputs._region.tensor(inputs.offset(index, number), layout.shape, layout.stride, layout.dtype)
+        for number, layout in enumerate(inputs.layouts)
+    ]
+
+
+def bits(tensor: torch.Tensor) -> list[int]:
+    return tensor.contiguous().reshape(-1).view(torch.uint8).tolist()
+
+
+@pytest.mark.parametrize("stamped", [False, True])
+def test_what_was_written_can_be_said_again(inputs: InputSets, stamped: bool) -> None:
+    for _ in range(3):
+        inputs.refresh(LENGTH)
+        stamp = inputs.draw_stamp(LENGTH)
+        if stamped:
+            before = [bits(tensor) for tensor in views(inputs, 0)]
+            stamp()
+            assert before != [bits(tensor) for tensor in views(inputs, 0)]
+        for index in range(LENGTH):
+            assert list(map(bits, inputs.written(index))) == list(map(bits, views(inputs, index)))
+            assert not inputs.differs(index)
+            assert [Layout.of(tensor) for tensor in inputs.written(index)] == inputs.layouts
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_one_element_that_somebody_wrote_is_seen(inputs: InputSets, number: int) -> None:
+    inputs.refresh(LENGTH)
+    inputs.draw_stamp(LENGTH)()
+    kept = [bits(tensor) for tensor in inputs.written(1)]
+    place = inputs._targets[1][number].view(torch.uint8)
+    place[-1] ^= 1
+    now = [bits(tensor) for tensor in views(inputs, 1)]
+    assert inputs.differs(1)
+    assert [bits(tensor) for tensor in views(inputs, 1)] == now, "looking changes nothing"
+    assert [bits(tensor) for tensor in inputs.written(1)] == kept
+    assert not inputs.differs(0)
+    assert not inputs.differs(2)
+
+
+class Clock:
+    """Looks at every call whole, as the stopwatch reads outputs."""
+
+    def __init__(self, outputs: list[torch.Tensor]) -> None:
+        self._outputs = outputs
+
+    def output(self, _: Any, __: Any, call: int, ___: int) -> torch.Tensor:
+        return self._outputs[call]
+
+
+def played(inputs: InputSets, forward: Any, *, may_change_inputs: bool = False) -> Inspection:
+    """One round: the contestant is timed first, and then the reference, which finds the sum of what it meets."""
+    inputs.refresh(LENGTH)
+    inputs.draw_stamp(LENGTH)()
+    outputs = [forward(views(inputs, call)[0]) for call in range(LENGTH)]
+    layouts = (Layout.of(outputs[0]),)
+    plan = draw_plan(LENGTH, layouts)
+
+    def timed(values: list[torch.Tensor]) -> Timed:
+        blocks = torch.zeros((NUM_BLOCKS, BLOCK_BYTES), dtype=torch.uint8)
+        for row, call in enumerate(plan.calls):
+            blocks[row, :4] = values[call].reshape(1).view(torch.uint8)
+        nowhere = np.zeros((LENGTH, 1), dtype=np.int64)
+        return Timed(LENGTH, 1.0, 1.0, 1.0, 1.0, pages.OK, True, True, Sample(plan, blocks, layouts), nowhere)
+
+    side: Any = SimpleNamespace(layouts=layouts)
+    sides = {"contestant": side, "reference": side}
+    inspection = Inspection(sides, inputs, Clock(outputs), may_change_inputs=may_change_inputs)
+    inspection._chance = SimpleNamespace(randrange=lambda _: 1, random=lambda: 0.0)  # type: ignore[assignment]
+    theirs = [views(inputs, call)[0].sum() for call in range(LENGTH)]
+    inspection(LENGTH, {"contestant": timed(outputs), "reference": timed(theirs)})
+    return inspection
+
+
+def zeroed(x: torch.Tensor) -> torch.Tensor:
+    """The answer is known without a look at the input, which the reference then meets."""
+    x.zero_()
+    return torch.zeros(())
+
+
+def test_who_makes_its_timed_inputs_easy_is_found_out_though_the_reference_agrees(inputs: InputSets) -> None:
+    honest = played(inputs, lambda x: x.sum())
+    honest.compare()
+    inspection = played(inputs, zeroed)
+    with pytest.raises(Ruling, match="wrote to its inputs"):
+        inspection.compare()
+    (witness,) = inspection.witnesses
+    assert not torch.equal(witness.inputs[0].sum(), witness.outputs[0]), "the oracle would agree with it, too"
+
+
+def test_a_reference_that_writes_to_its_inputs_excuses_who_does_the_same(inputs: InputSets) -> None:
+    inspection = played(inputs, zeroed, may_change_inputs=True)
+    inspection.compare()
+    (witness,) = inspection.witnesses
+    assert not torch.equal(witness.inputs[0].sum(), witness.outputs[0]), "what it was asked is what it is held to"
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [[], [torch.zeros(8), torch.zeros(8)], [torch.zeros(9)], [torch.zeros(8, dtype=torch.float64)]],
+    ids=["none", "one more", "longer", "another type"],
+)
+def test_the_first_timed_call_has_the_outputs_that_it_should_have(outputs: list[torch.Tensor]) -> None:
+    """Else samples are looked up where the reference has nothing, and an index out of bounds breaks the device."""
+    region: Any = Region(1 << 16)
+    hosted: Any = SimpleNamespace(arena=SimpleNamespace(base=lambda _: 0, inputs=region), give=lambda _: {})
+    expected = SimpleNamespace(outputs={"native": [torch.zeros(8)]}, mutates_inputs=False)
+    match: Any = SimpleNamespace(reference=SimpleNamespace(hosted=hosted, expect=lambda *_: expected))
+    findings: Any = SimpleNamespace(protocol=SimpleNamespace(baseline="eager"))
+
+    def prepared(answer: list[torch.Tensor]) -> Any:
+        told = Answer(answer, [{} for _ in answer], None, [], [], 0.0)
+        match.contestant = SimpleNamespace(hosted=hosted, call=lambda *_: told)
+        return preparation.prepare(match, [[torch.randn(8)]], region, findings)
+
+    assert prepared([torch.ones(8)]).layouts == [Layout((8,), (1,), torch.float32)]
+    with pytest.raises(Ruling) as caught:
+        prepared(outputs)
+    assert caught.value.status is Status.INCORRECT
