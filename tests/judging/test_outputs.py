@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,10 +56,7 @@ def test_buffers_are_met_as_exactly_as_outputs() -> None:
     """The variance that is kept is the unbiased one; of 2,048 rows it is larger by one part in 2,047."""
     kept, variance = torch.rand(16) + 0.5, torch.rand(16) + 0.5
     truth = 0.9 * kept.double() + 0.1 * variance.double() * 2048 / 2047
-    expected = _expected(kept)
-    expected = Expected(
-        **{**vars(expected), "buffers": {"var": truth.float()}, "other_buffers": {"float64": {"var": truth}}}
-    )
+    expected = replace(_expected(kept), buffers={"var": truth.float()}, other_buffers={"float64": {"var": truth}})
     pairs = Delivery(names=["v"], needed=False, pairs={"var": "v"})
     check_buffers({"v": (0.9 * kept + 0.1 * (variance * 2048 / 2047)).reshape(16, 1)}, expected, 2048, pairs)
     with pytest.raises(Ruling, match="not updated as the reference"):
@@ -90,7 +88,7 @@ def test_inputs_that_the_reference_writes_into_are_left_as_it_leaves_them() -> N
     with pytest.raises(Ruling, match=r"changed its inputs$"):
         check_inputs([cache, other], expected, 1)
     after = {"native": [cache, other], "float64": [cache.double(), other.double()]}
-    expected = Expected(**{**vars(expected), "mutates_inputs": True, "inputs_after": after})
+    expected = replace(expected, mutates_inputs=True, inputs_after=after)
     check_inputs([cache.clone(), other.clone()], expected, 1)
     with pytest.raises(Ruling, match="otherwise than the reference"):
         check_inputs([cache, cache], expected, 1)
