@@ -22,6 +22,8 @@ def test_both_sides_see_the_same_bytes_and_neither_can_resize() -> None:
     slot = Packer(mine).put(torch.arange(12.0).reshape(3, 4).t())
     assert torch.equal(other.view(slot), torch.arange(12.0).reshape(3, 4).t())
     assert other.view(slot).stride() == (1, 4)
+    expanded = Packer(mine).put(torch.arange(3.0).expand(4, 3))
+    assert torch.equal(other.view(expanded), torch.arange(3.0).expand(4, 3))
     with pytest.raises(PermissionError):
         os.ftruncate(other.fd, 10)
 
@@ -47,6 +49,11 @@ def test_a_view_is_made_only_inside_the_arena(offset: int, shape: list[int], str
     assert view.numel() == 0 or first == offset
     assert offset + extent(shape, stride) * view.element_size() <= SIZE
     view.clone()
+
+
+def test_one_element_is_not_expanded_beyond_all_memory() -> None:
+    with pytest.raises(BadSlot, match="more elements"):
+        HostArena.create(SIZE).view(Slot(offset=0, shape=[1 << 40], stride=[0], dtype="float32"))
 
 
 @pytest.mark.parametrize(

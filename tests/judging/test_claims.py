@@ -14,12 +14,13 @@ from kerneldojo.contestant.arena import HostArena
 from kerneldojo.devices import parse
 from kerneldojo.devices.cuda.memory import OutOfRegionError
 from kerneldojo.judging import processes
-from kerneldojo.judging.contestant import Contestant
+from kerneldojo.judging.contestant import Contestant, Delivery
 from kerneldojo.judging.ends import Tampered
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.outputs import check_buffers
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.protocol import protocol
+from kerneldojo.judging.reference import Expected
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.target_build import Compilations, TargetBuild
 from kerneldojo.judging.verdict import Findings
@@ -93,8 +94,9 @@ def test_a_description_is_its_authors_and_a_broken_device_is_not(fault: Exceptio
 
 
 def test_a_buffer_of_another_size_is_not_updated_as_it_should_be() -> None:
+    expected = Expected([], {"native": []}, {"mean": torch.zeros(4)}, mutates_inputs=False, work=[])
     with pytest.raises(Ruling, match="another size") as caught:
-        check_buffers({"mean": torch.zeros(3)}, {"mean": torch.zeros(4)}, {})
+        check_buffers({"mean": torch.zeros(3)}, expected, 1, Delivery(names=[], needed=False))
     assert caught.value.status is Status.INCORRECT
 
 

@@ -81,6 +81,8 @@ def test_offset_and_heavy_are_what_they_say() -> None:
     x = torch.randn(128, 128)
     assert float(transform([x], "offset", 0)[0].mean()) == pytest.approx(64, rel=0.05)
     heavy = transform([x], "heavy", 0)[0]
+    for end, own in ((heavy[-1], x[-1]), (heavy[:, -1], x[:, -1])):
+        assert torch.equal(end, 100.0 * own), "a mask that ends one too early leaves out the largest"
     assert torch.equal(heavy.sign(), x.sign())
     assert float(heavy.abs().max() / heavy.abs().median()) > 4 * float(x.abs().max() / x.abs().median())
 

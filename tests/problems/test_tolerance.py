@@ -162,6 +162,19 @@ def test_integers_are_exact() -> None:
     assert (found.reason, found.where) == ("values", (42,))
 
 
+def test_where_the_reference_is_off_the_truth_either_integer_is_right() -> None:
+    truth = torch.arange(100)
+    native, coarse = truth.clone(), truth.clone()
+    native[7], coarse[8] = 70, 80
+    budget = make_budget(truth, native, coarse)
+    for answer in (truth, native, coarse):
+        assert compare(truth, answer.clone(), budget).passed
+    wrong = native.clone()
+    wrong[9] = 90
+    found = compare(truth, wrong, budget)
+    assert (found.reason, found.where) == ("values", (9,))
+
+
 def test_shape_and_type_are_told() -> None:
     native = torch.randn(4, 8)
     budget = make_budget(native.double(), native)

@@ -12,6 +12,7 @@ device memory, `kerneldojo.devices.cuda`, has the same surface.
 from __future__ import annotations
 
 import fcntl
+import math
 import mmap
 import os
 from typing import Any, Protocol
@@ -63,6 +64,8 @@ class Slot(BaseModel):
             raise BadSlot("the offset is not aligned to the dtype")
         if self.offset + extent(self.shape, self.stride) * dtype.itemsize > arena_bytes:
             raise BadSlot("the tensor does not lie inside the shared memory")
+        if math.prod(self.shape) * dtype.itemsize > arena_bytes:  # One element may be expanded to any number.
+            raise BadSlot("the tensor has more elements than the shared memory holds")
         return dtype
 
 
@@ -215,7 +218,9 @@ class Packer:
         return Slot(offset=offset, shape=list(tensor.shape), stride=list(tensor.stride()), dtype=dtype)
 
     def put(self, tensor: torch.Tensor) -> Slot:
-        """Copy a tensor in, strides kept, and name where it lies."""
+        """Copy a tensor in and name where it lies; strides are kept, but for those of one that was expanded."""
+        if any(step == 0 and size > 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True)):
+            tensor = tensor.contiguous()
         slot = self.reserve(list(tensor.shape), list(tensor.stride()), tensor.dtype)
         self._arena.view(slot).copy_(tensor)
         return slot

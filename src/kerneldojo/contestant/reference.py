@@ -78,6 +78,9 @@ def expect(
         }
         if variant == "native":
             answer["mutates_inputs"] = _differ(arguments, own)
+        if answer["mutates_inputs"] and not command.get("footprint"):
+            left = [platform.place(tensor, packer).model_dump() for tensor in tree.tensors(own)]
+            answer["variants"][variant]["inputs"] = [[str(place), slot] for place, slot in enumerate(left)]
     return answer
 
 

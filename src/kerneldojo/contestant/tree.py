@@ -114,6 +114,26 @@ def tensors(value: Any) -> list[torch.Tensor]:
     return []
 
 
+def keys(value: Any) -> list[tuple[str | int, ...]]:
+    """For each of `tensors`, the keys of the dictionaries that it lies in, the outermost first."""
+    if isinstance(value, torch.Tensor):
+        return [()]
+    if isinstance(value, dict):
+        return [(key, *inner) for key, item in value.items() for inner in keys(item)]
+    if isinstance(value, list | tuple):
+        return [found for item in value for found in keys(item)]
+    return []
+
+
+def holds_number(value: Any) -> bool:
+    """Whether there is a number or a truth value in it that is no tensor."""
+    if isinstance(value, dict):
+        return any(map(holds_number, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(holds_number, value))
+    return isinstance(value, int | float)
+
+
 def with_tensors(value: Any, tensors: Iterator[torch.Tensor]) -> Any:
     """The same structure with the next of `tensors` in place of each tensor, depth first."""
     if isinstance(value, torch.Tensor):

@@ -111,7 +111,7 @@ def state(module: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def load(module: nn.Module, values: list[torch.Tensor], names: list[str]) -> None:
-    """Copy `values` into the tensors of `module` called `names`, in place.
+    """Copy `values` into the tensors of `module` called `names`, in place; what is equal stays, expanded or not.
 
     Raises:
         RuntimeError: shapes do not fit (torch's own message).
@@ -119,4 +119,5 @@ def load(module: nn.Module, values: list[torch.Tensor], names: list[str]) -> Non
     own = module.state_dict(keep_vars=True)
     with torch.no_grad():
         for name, value in zip(names, values, strict=True):
-            own[name].copy_(value)
+            if not torch.equal(own[name], value):
+                own[name].copy_(value)

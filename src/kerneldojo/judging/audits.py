@@ -57,6 +57,8 @@ class RunnerReference:
             )
         except Ruling as ruling:
             raise ReferenceFailed(ruling.message, ruling.lacks) from None
+        if tree.holds_number(expected.values):
+            raise ReferenceFailed("it returns a number beside its tensors, which nothing would compare: make it one")
         return Outcome(
             inputs=tree.tensors(inputs),
             outputs={variant: expected.outputs[variant] for variant in variants},

@@ -32,6 +32,8 @@ class Answer:
     specializations: list[dict[str, Any]]
     elapsed: float
     """Seconds on the contestant's own clock."""
+    keys: list[tuple[str | int, ...]] | None = None
+    """As `tree.keys` of the result; None where tensors alone were looked at."""
 
 
 @dataclass(frozen=True)
@@ -215,10 +217,10 @@ class Contestant:
         if "untold" in answer:
             return Answer([], [], str(answer["untold"])[:120], [], [], 0.0)
         try:
-            outputs = tree.tensors(self.hosted.take(answer.get("outputs")))
+            values = self.hosted.take(answer.get("outputs"))
         except HostedEnd as end:
             raise of_candidate(end, stage, self._candidate.source) from None
-        kinds = _dicts(answer.get("kinds"))
+        outputs, kinds = tree.tensors(values), _dicts(answer.get("kinds"))
         if len(kinds) != len(outputs):
             raise of_candidate(Tampered("outputs of no kind"), stage)
         return Answer(
@@ -228,6 +230,7 @@ class Contestant:
             work=_dicts(answer.get("work")),
             specializations=_dicts(answer.get("specializations")),
             elapsed=_seconds(answer.get("elapsed")),
+            keys=tree.keys(values),
         )
 
     def _take_named(self, pairs: Any, stage: str) -> dict[str, torch.Tensor]:

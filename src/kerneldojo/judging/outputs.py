@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from kerneldojo.contestant import tree
 from kerneldojo.devices.cuda.inputs import Layout
 from kerneldojo.judging.contestant import Answer, Delivery
 from kerneldojo.judging.reference import Expected
@@ -60,9 +61,13 @@ def check_outputs(
         distribution: of the inputs; what is unusual about them is said of a wrong answer, and some of it forgiven.
     """
     check_kinds(answer, expected.outputs["native"])
+    keys = tree.keys(expected.values)
+    if answer.keys is not None and answer.keys != keys:
+        raise Ruling(Status.INCORRECT, _wrong_keys(keys))
     worst, classes = 0.0, set[PrecisionClass]()
     for index, got in enumerate(answer.outputs):
-        comparison, precision_class = _compare(expected, index, got, reduction_length)
+        runs = {variant: outputs[index] for variant, outputs in expected.outputs.items()}
+        comparison, precision_class = _compare(runs, got, reduction_length)
         if not comparison.passed:
             if _is_tolerable(comparison, distribution):
                 continue
@@ -80,23 +85,27 @@ def _is_tolerable(comparison: Comparison, distribution: str) -> bool:
 
 
 def _compare(
-    expected: Expected, index: int, got: torch.Tensor, reduction_length: int
+    runs: Mapping[str, torch.Tensor], got: torch.Tensor, reduction_length: int
 ) -> tuple[Comparison, PrecisionClass | None]:
-    """Compare one output with the native budget, then, where it is accepted, with that of TF32."""
-    native = expected.outputs["native"][index]
-    truth = expected.outputs["float64"][index] if "float64" in expected.outputs else native
-    nudged = expected.outputs["nudged"][index] if "nudged" in expected.outputs else None
+    """Compare one tensor with the native budget, then, where it is accepted, with that of TF32.
+
+    Args:
+        runs: what the reference has for it, by variant.
+        got: what came back.
+        reduction_length: the longest sum in the problem.
+    """
+    native, accepted, nudged = runs["native"], runs.get("tf32"), runs.get("nudged")
+    truth = runs.get("float64", native)
     strict = compare(truth, got, make_budget(truth, native, nudged=nudged, reduction_length=reduction_length))
-    if "tf32" not in expected.outputs or native.dtype != torch.float32:
-        return strict, None
-    accepted = expected.outputs["tf32"][index]
-    if torch.equal(accepted, native):
-        return strict, None  # No product feeds this output: there are no classes to tell apart.
+    has_classes = native.dtype == torch.float32
+    is_other_float = native.is_floating_point() and not has_classes
+    if accepted is None or is_other_float or torch.equal(accepted, native):
+        return strict, None  # Where no product feeds this output, there are no classes to tell apart.
     if strict.passed:
-        return strict, "ieee"
+        return strict, "ieee" if has_classes else None
     budget = make_budget(truth, native, accepted, nudged=nudged, reduction_length=reduction_length)
     loose = compare(truth, got, budget)
-    return loose, "tf32" if loose.passed else "below"
+    return loose, None if not has_classes else "tf32" if loose.passed else "below"
 
 
 def check_kinds(answer: Answer, wanted: Sequence[torch.Tensor | Layout]) -> None:
@@ -128,6 +137,13 @@ def check_kinds(answer: Answer, wanted: Sequence[torch.Tensor | Layout]) -> None
             raise Ruling(Status.INCORRECT, f"{which}the output's strides overlap or leave holes")
 
 
+def _wrong_keys(wanted: list[tuple[str | int, ...]]) -> str:
+    if not any(wanted):
+        return "forward returned a dictionary where the reference returns none"
+    named = ", ".join("/".join(map(str, keys)) or "none" for keys in wanted[:16])
+    return f"forward did not return tensors under the reference's keys, in their order: {named}"
+
+
 def _wrong(comparison: Comparison, index: int, count: int, delivery: Delivery, distribution: str) -> Ruling:
     which = f"output {index}: " if count > 1 else ""
     text = which + comparison.describe()
@@ -150,22 +166,54 @@ def is_right(answer: Answer, expected: Expected, reduction_length: int) -> bool:
     return True
 
 
-def check_buffers(own: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], names: dict[str, str]) -> None:
-    """See that buffers which the reference updates were updated; raises `Ruling` if not.
+def check_inputs(
+    left: list[torch.Tensor], expected: Expected, reduction_length: int, *, distribution: str = "own"
+) -> None:
+    """See that inputs which a candidate changed are as the reference leaves them; raises `Ruling` if not.
+
+    Args:
+        left: the candidate's inputs after the call.
+        expected: with the reference's.
+        reduction_length, distribution: as for `check_outputs`.
+    """
+    if not expected.mutates_inputs:
+        raise Ruling(Status.INCORRECT, "the candidate changed its inputs")
+    for index, got in enumerate(left):
+        runs = {variant: inputs[index] for variant, inputs in expected.inputs_after.items()}
+        comparison, _ = _compare(runs, got, reduction_length)
+        if not (comparison.passed or _is_tolerable(comparison, distribution)):
+            raise Ruling(Status.INCORRECT, "the candidate changed its inputs otherwise than the reference does")
+
+
+def check_buffers(
+    own: dict[str, torch.Tensor],
+    expected: Expected,
+    reduction_length: int,
+    delivery: Delivery,
+    *,
+    distribution: str = "own",
+) -> None:
+    """See that buffers which the reference updates were updated, as exactly as an output must be.
 
     Args:
         own: the candidate's parameters and buffers after the call.
-        expected: the reference's changed buffers by name.
-        names: the candidate's name for each of the reference's.
+        expected: with the buffers that the reference changed.
+        reduction_length, distribution: as for `check_outputs`.
+        delivery: with the candidate's name for each of the reference's.
+
+    Raises:
+        Ruling: one was not, is missing, or is of another size.
     """
-    for name, value in expected.items():
-        mine = own.get(names.get(name, name))
+    for name, native in expected.buffers.items():
+        mine = own.get(delivery.pairs.get(name, name))
         if mine is None:
             raise Ruling(Status.INCORRECT, f"the reference updates a buffer {name!r} that the candidate does not have")
-        if mine.numel() != value.numel():
+        if mine.numel() != native.numel():
             raise Ruling(Status.INCORRECT, f"the buffer {name!r} has another size after a call than the reference's")
-        budget = make_budget(value, value, reduction_length=1 << 20)
-        if not compare(value, mine.reshape(value.shape).to(value.dtype), budget).passed:
+        others = {variant: changed[name] for variant, changed in expected.other_buffers.items() if name in changed}
+        got = mine.reshape(native.shape).to(native.dtype)
+        comparison, _ = _compare({"native": native, **others}, got, reduction_length)
+        if not (comparison.passed or _is_tolerable(comparison, distribution)):
             raise Ruling(Status.INCORRECT, f"the buffer {name!r} is not updated as the reference updates it")
 
 

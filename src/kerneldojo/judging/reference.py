@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -46,6 +46,10 @@ class Expected:
     """Most bytes the native call held at one time; only where a footprint was asked for."""
     reduction_length: int = 1
     """Longest sum of the native call; only where a footprint was asked for."""
+    other_buffers: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict[str, dict[str, torch.Tensor]])
+    """As `buffers`, of the other variants by name."""
+    inputs_after: dict[str, list[torch.Tensor]] = field(default_factory=dict[str, list[torch.Tensor]])
+    """Input tensors as the call leaves them, by variant, where it writes into them (and no footprint was asked for)."""
 
 
 class Reference:
@@ -206,6 +210,12 @@ class Reference:
             work=native["work"],
             peak_bytes=int(answer.get("peak_bytes", 0)),
             reduction_length=max(1, int(answer.get("reduction_length", 1))),
+            inputs_after={
+                name: list(self.hosted.take_named(answer["variants"][name].get("inputs", ())).values())
+                for name in variants
+                if answer["mutates_inputs"]
+            },
+            other_buffers={name: self.hosted.take_named(answer["variants"][name]["buffers"]) for name in variants[1:]},
         )
 
     def needed_bytes(self, instance: str, inputs: Any, seed: int) -> list[int]:

@@ -8,7 +8,9 @@ Text can be disguised, so nothing that is read off a source is ever a verdict; i
 from __future__ import annotations
 
 import importlib
+import io
 import pkgutil
+import tokenize
 
 from kerneldojo.languages.language import Language
 from kerneldojo.schema import Candidate
@@ -32,7 +34,17 @@ def language_of(candidate: Candidate) -> Language:
     languages = known()
     if candidate.language != "auto":
         return languages[candidate.language]
+    source = _without_comments(candidate.source)
     for language in languages.values():
-        if any(mark in candidate.source for mark in language.marks):
+        if any(mark in source for mark in language.marks):
             return language
     return languages["triton"]
+
+
+def _without_comments(source: str) -> str:
+    """Code and strings, for a comment that speaks of CUDA makes no CUDA; all of it where it cannot be told apart."""
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    except (tokenize.TokenError, SyntaxError, ValueError):
+        return source
+    return "\n".join(token.string for token in tokens if token.type != tokenize.COMMENT)

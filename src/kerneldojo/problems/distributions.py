@@ -17,7 +17,9 @@ its own process to what `get_inputs` returned. Shapes, dtypes and strides are ke
   zeros here and there: who takes them for given is wrong. Decides.
 * `filled`: the same without the zeros, where the problem does not bear them. Decides.
 * `offset`: everything is shifted far from zero, where differences of large numbers lose digits.
-* `heavy`: every element is scaled by its own log-normal factor, so that a few dominate.
+* `heavy`: every element is scaled by its own log-normal factor, so that a few dominate; those at the end of each
+  dimension by a larger one. A mask that ends one too early is grossly wrong there; elsewhere one of 65,536 positive
+  numbers may count no more than a rounding.
 * `scaled`: float32 tensors are multiplied by a power of two beyond the range of float16, which has TF32's precision
   and would otherwise pass for it. Only for problems whose outputs scale along, and as exactly as before (`audit` finds
   out which do): where bounds do not, next to nothing of a product is left in sight, and that to rounding.
@@ -57,8 +59,10 @@ HOLES = 0.25
 """Share of elements that `holed` makes zero."""
 HEAVY_SPREAD = 1.5
 """Standard deviation of the logarithm of the factors of `heavy`."""
-HEAVY_LIMIT = 100.0
-"""Largest factor of `heavy`; the smallest is its inverse."""
+HEAVY_LIMIT = 50.0
+"""Largest factor of `heavy` but at ends; the smallest is its inverse."""
+END_FACTOR = 2.0 * HEAVY_LIMIT
+"""That of elements at the end of a dimension."""
 NEARER = (0.8, 0.95)
 """`scalars` multiplies by a number between these."""
 FEW_VALUES = 8
@@ -128,12 +132,22 @@ def transform_tensor(own: torch.Tensor, name: str, generator: torch.Generator, s
     result = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=own.device)
     in_memory = memory_order(own)
     ordered = result.permute(in_memory)
+    ends = _ends(own, result) if name == "heavy" else []
     pairs = [own.permute(in_memory), ordered, *([factors.permute(in_memory)] if factors is not None else [])]
     if not ordered.is_contiguous():  # There are holes between its elements.
-        return result.copy_(_changed(own, name, mean, deviation, factors, generator, sign))
-    for source, target, *drawn in pieces(*pairs):
-        target.copy_(_changed(source, name, mean, deviation, drawn[0] if drawn else None, generator, sign))
+        result.copy_(_changed(own, name, mean, deviation, factors, generator, sign))
+    else:
+        for source, target, *drawn in pieces(*pairs):
+            target.copy_(_changed(source, name, mean, deviation, drawn[0] if drawn else None, generator, sign))
+    for source, target in ends:
+        target.copy_(source).mul_(END_FACTOR)
     return result
+
+
+def _ends(*tensors: torch.Tensor) -> list[tuple[torch.Tensor, ...]]:
+    """The last slices of each, in every dimension that has more than one."""
+    longer = [(dim, size) for dim, size in enumerate(tensors[0].shape) if size > 1]
+    return [tuple(tensor.narrow(dim, size - 1, 1) for tensor in tensors) for dim, size in longer]
 
 
 def _changed(

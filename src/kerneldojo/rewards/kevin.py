@@ -2,6 +2,9 @@
 
 The ablations of the paper explain both numbers: with correctness worth 1.0 training plateaus and then declines, with 0
 it plateaus; 0.3 gives a policy that is mostly wrong something to climb, and soon matters less than the speedup.
+
+The paper also pays nothing for a source that names operations of `torch.nn`, `try` or `pass`. Here the verdict stands
+for these rules: an answer that own kernels do not cause is an exploit. One that leaves a part to the library is paid.
 """
 
 from __future__ import annotations

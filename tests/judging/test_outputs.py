@@ -1,0 +1,94 @@
+"""What is held against the reference beside values: keys, buffers, and what nothing could be held against."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from kerneldojo.contestant import tree
+from kerneldojo.judging.audits import RunnerReference
+from kerneldojo.judging.contestant import Answer, Delivery
+from kerneldojo.judging.outputs import check_buffers, check_inputs, check_outputs
+from kerneldojo.judging.reference import Expected
+from kerneldojo.judging.ruling import Ruling
+from kerneldojo.languages import language_of
+from kerneldojo.problems.reference import ReferenceFailed
+from kerneldojo.schema import Candidate
+
+NOTHING = Delivery(names=[], needed=False)
+
+
+def _answer(values: Any) -> Answer:
+    found = tree.tensors(values)
+    return Answer(found, [{} for _ in found], None, [], [], 0.0, tree.keys(values))
+
+
+def _expected(values: Any, **fields: Any) -> Expected:
+    return Expected(values, {"native": tree.tensors(values)}, {}, mutates_inputs=False, work=[], **fields)
+
+
+def test_outputs_stand_under_the_keys_of_the_reference() -> None:
+    a, b = torch.rand(64), torch.rand(64)
+    expected = _expected({"a": a, "b": (b, a)})
+    check_outputs(_answer({"a": a.clone(), "b": [b.clone(), a.clone()]}), expected, 1, NOTHING)
+    for wrong in ({"b": a, "a": (b, a)}, {"b": (b, a), "a": a}, (a, b, a)):
+        with pytest.raises(Ruling, match="keys, in their order: a, b, b"):
+            check_outputs(_answer(wrong), expected, 1, NOTHING)
+    check_outputs(_answer((a,)), _expected(a), 1, NOTHING)
+    with pytest.raises(Ruling, match="a dictionary where the reference returns none"):
+        check_outputs(_answer({"a": a}), _expected(a), 1, NOTHING)
+
+
+def test_an_integer_that_tf32_decides_otherwise_is_accepted_there() -> None:
+    truth, coarse = torch.zeros(64, dtype=torch.int64), torch.zeros(64, dtype=torch.int64)
+    coarse[3] = 5
+    expected = Expected(truth, {"native": [truth], "tf32": [coarse]}, {}, mutates_inputs=False, work=[])
+    assert check_outputs(_answer(coarse), expected, 1, NOTHING).precision_class is None
+    with pytest.raises(Ruling):
+        check_outputs(_answer(coarse + 1), expected, 1, NOTHING)
+
+
+def test_buffers_are_met_as_exactly_as_outputs() -> None:
+    """The variance that is kept is the unbiased one; of 2,048 rows it is larger by one part in 2,047."""
+    kept, variance = torch.rand(16) + 0.5, torch.rand(16) + 0.5
+    truth = 0.9 * kept.double() + 0.1 * variance.double() * 2048 / 2047
+    expected = replace(_expected(kept), buffers={"var": truth.float()}, other_buffers={"float64": {"var": truth}})
+    pairs = Delivery(names=["v"], needed=False, pairs={"var": "v"})
+    check_buffers({"v": (0.9 * kept + 0.1 * (variance * 2048 / 2047)).reshape(16, 1)}, expected, 2048, pairs)
+    with pytest.raises(Ruling, match="not updated as the reference"):
+        check_buffers({"v": 0.9 * kept + 0.1 * variance}, expected, 2048, pairs)
+    with pytest.raises(Ruling, match="does not have"):
+        check_buffers({}, expected, 2048, pairs)
+
+
+def test_a_reference_that_returns_numbers_beside_tensors_is_refused() -> None:
+    """Nothing would compare them."""
+    y = torch.rand(64)
+    runner: Any = SimpleNamespace(begin=lambda *_, **__: ([], {}), answer=lambda *_, **__: ([], _expected((y, None))))
+    assert RunnerReference(runner).run(input_seed=1, init_seed=1).outputs["native"][0] is y
+    runner.answer = lambda *_, **__: ([], _expected({"y": y, "sum": [float(y.sum())]}))
+    with pytest.raises(ReferenceFailed, match="a number beside its tensors"):
+        RunnerReference(runner).run(input_seed=1, init_seed=1)
+
+
+def test_a_comment_that_speaks_of_cuda_makes_no_cuda() -> None:
+    triton = "import triton  # as a __global__ function\n"
+    assert language_of(Candidate(source=triton)).name == "triton"
+    assert language_of(Candidate(source=triton + "SOURCE = '__global__ void f();'\n")).name == "cuda"
+    assert language_of(Candidate(source="load_inline(  # never closed")).name == "cuda"
+
+
+def test_inputs_that_the_reference_writes_into_are_left_as_it_leaves_them() -> None:
+    cache, other = torch.rand(64), torch.rand(64)
+    expected = _expected(other)
+    with pytest.raises(Ruling, match=r"changed its inputs$"):
+        check_inputs([cache, other], expected, 1)
+    after = {"native": [cache, other], "float64": [cache.double(), other.double()]}
+    expected = replace(expected, mutates_inputs=True, inputs_after=after)
+    check_inputs([cache.clone(), other.clone()], expected, 1)
+    with pytest.raises(Ruling, match="otherwise than the reference"):
+        check_inputs([cache, cache], expected, 1)
