@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 import socket
 import tempfile
 import time
@@ -17,7 +16,7 @@ from typing import Any
 
 from kerneldojo.contestant.arena import HostArena
 from kerneldojo.contestant.sandbox.processes import descendants
-from kerneldojo.contestant.scratch import own_folder
+from kerneldojo.contestant.scratch import own_folder, remove
 from kerneldojo.contestant.wire import ChannelClosed, DeadlinePassed, MalformedFrame, WireError, channel_pair
 from kerneldojo.judging.ends import Died, Infrastructure, Late, Tampered, failed
 from kerneldojo.judging.servers import ForkServer
@@ -271,7 +270,7 @@ class Session:
         try:
             self.arena.close()
         finally:  # A device that was lost does not take memory back.
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            remove(self._scratch)
 
 
 def host_arena(num_bytes: int) -> HostArena:

@@ -7,6 +7,7 @@ die. So "the keeper has no children left" is exactly "nothing is left", and no n
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import signal
@@ -134,17 +135,24 @@ def unlinked_bytes(pids: Iterable[int], counts: Callable[[os.stat_result], bool]
 
 
 def folder_size(folder: Path, most_files: int) -> tuple[int, int]:
-    """(bytes on disk, number of entries) below `folder`; stops counting past `most_files` entries."""
+    """(bytes on disk, number of entries) below `folder`; stops counting past `most_files` entries.
+
+    What lies so deep that its path has no name counts as too many: it could not be looked into.
+    """
     size = count = 0
     pending = [os.fspath(folder)]
     while pending and count <= most_files:
-        with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
-            for entry in entries:
-                count += 1
-                with contextlib.suppress(OSError):
-                    size += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(entry.path)
-                if count > most_files:
-                    break
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    count += 1
+                    with contextlib.suppress(FileNotFoundError, PermissionError):
+                        size += entry.stat(follow_symlinks=False).st_blocks * 512
+                        if entry.is_dir(follow_symlinks=False):
+                            pending.append(entry.path)
+                    if count > most_files:
+                        break
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return size, most_files + 1
     return size, count
