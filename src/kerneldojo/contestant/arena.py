@@ -12,6 +12,7 @@ device memory, `kerneldojo.devices.cuda`, has the same surface.
 from __future__ import annotations
 
 import fcntl
+import math
 import mmap
 import os
 from typing import Any, Protocol
@@ -21,6 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 ALIGNMENT = 256
 MAX_DIMENSIONS = 16
+MAX_NUMBER = 1 << 48
+"""What sizes, strides and offsets stay below: torch counts in 64 bits, and so does what is made of them."""
 
 DTYPES: dict[str, torch.dtype] = {
     str(dtype).removeprefix("torch."): dtype
@@ -57,12 +60,15 @@ class Slot(BaseModel):
             raise BadSlot(f"dtype {self.dtype[:40]!r} is not supported")
         if len(self.shape) != len(self.stride):
             raise BadSlot("shape and stride differ in length")
-        if any(size < 0 for size in self.shape) or any(step < 0 for step in self.stride):
-            raise BadSlot("a size or stride is negative")
+        if any(not 0 <= number < MAX_NUMBER for number in (self.offset, *self.shape, *self.stride)):
+            raise BadSlot("an offset, a size or a stride is negative or beyond all memory")
         if self.offset % dtype.itemsize:
             raise BadSlot("the offset is not aligned to the dtype")
-        if self.offset + extent(self.shape, self.stride) * dtype.itemsize > arena_bytes:
+        reached = extent(self.shape, self.stride)
+        if self.offset + reached * dtype.itemsize > arena_bytes:
             raise BadSlot("the tensor does not lie inside the shared memory")
+        if math.prod(self.shape) > reached:  # A copy of it would be larger than any memory that was written for it.
+            raise BadSlot("the tensor has more elements than memory")
         return dtype
 
 
@@ -102,6 +108,11 @@ class Arena(Protocol):
         ...
 
     @property
+    def most_told(self) -> int:
+        """Bytes that one answer can describe, each of them once: no more than were ever written."""
+        ...
+
+    @property
     def is_left(self) -> bool:
         """Whether whoever it was shared with is known to be dead: then its memory may serve another."""
         ...
@@ -135,6 +146,11 @@ class HostArena:
     def fds(self) -> list[int]:
         """Descriptors to pass on."""
         return [self.fd]
+
+    @property
+    def most_told(self) -> int:
+        """The pages that exist; most of an arena is address space."""
+        return os.fstat(self.fd).st_blocks * 512
 
     @classmethod
     def create(cls, num_bytes: int) -> HostArena:
@@ -205,7 +221,9 @@ class Packer:
         return Slot(offset=offset, shape=list(tensor.shape), stride=list(tensor.stride()), dtype=dtype)
 
     def put(self, tensor: torch.Tensor) -> Slot:
-        """Copy a tensor in, strides kept, and name where it lies."""
+        """Copy a tensor in, strides kept unless elements share memory, and name where it lies."""
+        if tensor.numel() > extent(tensor.shape, tensor.stride()):
+            tensor = tensor.contiguous()
         slot = self.reserve(list(tensor.shape), list(tensor.stride()), tensor.dtype)
         self._arena.view(slot).copy_(tensor)
         return slot

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kerneldojo.contestant import tree
-from kerneldojo.judging.ends import Failed, HostedEnd, Infrastructure
+from kerneldojo.judging.ends import Failed, HostedEnd, Infrastructure, Tampered, readable, seconds_of
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.ruling import of_candidate
@@ -152,7 +152,8 @@ class Contestant:
             alone=True,
             arguments=self.hosted.give(init_values),
         )
-        self.construction_seconds = float(answer.get("seconds") or 0.0)
+        with self._blamed("constructor"):
+            self.construction_seconds = seconds_of(answer.get("seconds"))
         own = self._take_named(answer.get("state"), "constructor")
         delivery = match_states(own, state)
         if self._custom_state and state:
@@ -210,26 +211,25 @@ class Contestant:
 
     def _read(self, answer: dict[str, Any], stage: str) -> Answer:
         if "untold" in answer:
-            return Answer([], [], str(answer["untold"])[:120], [], [], 0.0)
-        try:
+            return Answer([], [], readable(answer["untold"], 120), [], [], 0.0)
+        with self._blamed(stage):
             outputs = tree.tensors(self.hosted.take(answer.get("outputs")))
-        except HostedEnd as end:
-            raise of_candidate(end, stage, self._candidate.source) from None
-        kinds = answer.get("kinds")
+            kinds = _dicts(answer.get("kinds"))
+            if len(kinds) != len(outputs):
+                raise Tampered("as many descriptions as outputs are told, each of its kind")
+            elapsed = seconds_of(answer.get("elapsed"))
         return Answer(
             outputs=outputs,
-            kinds=kinds if isinstance(kinds, list) else [],
+            kinds=kinds,
             untold=None,
             work=_dicts(answer.get("work")),
             specializations=_dicts(answer.get("specializations")),
-            elapsed=float(answer.get("elapsed") or 0.0),
+            elapsed=elapsed,
         )
 
     def _take_named(self, pairs: Any, stage: str) -> dict[str, torch.Tensor]:
-        try:
+        with self._blamed(stage):
             return self.hosted.take_named(pairs)
-        except HostedEnd as end:
-            raise of_candidate(end, stage, self._candidate.source) from None
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from kerneldojo.contestant import tree
-from kerneldojo.contestant.arena import BadSlot, Packer, Slot
+from kerneldojo.contestant.arena import Arena, BadSlot, Packer, Slot
 from kerneldojo.devices.cuda.memory import is_out_of_memory
 from kerneldojo.judging.ends import Tampered
 from kerneldojo.judging.processes import Session
@@ -81,7 +81,7 @@ class Hosted:
             Tampered: the description is malformed or out of bounds.
         """
         with _described():
-            return tree.decode(node, lambda slot: self.arena.view(slot).clone())
+            return tree.decode(node, Copier(self.arena))
 
     def take_tensors(self, node: Any, *, unless: list[torch.Tensor]) -> list[torch.Tensor]:
         """Copy described tensors out; of one that equals its counterpart in `unless` there is no second copy.
@@ -103,9 +103,11 @@ class Hosted:
 
     def take_named(self, pairs: Any) -> dict[str, torch.Tensor]:
         """Copy out a list of `[name, slot]`."""
+        copier = Copier(self.arena)
         try:
-            return {str(name): self.arena.view(Slot.model_validate(slot)).clone() for name, slot in pairs}
-        except (BadSlot, ValueError, TypeError) as error:
+            with _described():
+                return {str(name): copier(Slot.model_validate(slot)) for name, slot in pairs}
+        except (ValueError, TypeError) as error:
             raise Tampered(f"a malformed state: {type(error).__name__}") from None
 
     def ask(self, operation: str, *, timeout: float | None = None, **fields: Any) -> dict[str, Any]:
@@ -126,12 +128,32 @@ class Hosted:
         self.session.post(operation, start=self._packer.offset, stop=self.arena.num_bytes, **fields)
 
 
+class Copier:
+    """Copies what slots name out of an arena: no more than was written there, however often a place is named.
+
+    Args:
+        arena: where it lies.
+    """
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._left = arena.most_told
+
+    def __call__(self, slot: Slot) -> torch.Tensor:
+        """A copy; raises `BadSlot`."""
+        view = self._arena.view(slot)
+        self._left -= view.numel() * view.element_size()
+        if self._left < 0:
+            raise BadSlot("more is described than was written")
+        return view.clone()
+
+
 @contextmanager
 def _described() -> Generator[None]:
     """What is wrong with a description of results is its author's doing; that the judge's memory ends is not."""
     try:
         yield
-    except (tree.BadTree, BadSlot, RuntimeError) as error:
+    except (ValueError, RuntimeError) as error:  # `BadTree`, `BadSlot`, and what a device's memory says of a slot.
         if is_out_of_memory(error):
             raise
         raise Tampered(f"a malformed result: {error}") from None

@@ -152,6 +152,8 @@ def check_buffers(own: dict[str, torch.Tensor], expected: dict[str, torch.Tensor
         mine = own.get(names.get(name, name))
         if mine is None:
             raise Ruling(Status.INCORRECT, f"the reference updates a buffer {name!r} that the candidate does not have")
+        if mine.numel() != value.numel() or mine.is_complex() != value.is_complex():
+            raise Ruling(Status.INCORRECT, f"the buffer {name!r} has another size or kind than it had")
         budget = make_budget(value, value, reduction_length=1 << 20)
         if not compare(value, mine.reshape(value.shape).to(value.dtype), budget).passed:
             raise Ruling(Status.INCORRECT, f"the buffer {name!r} is not updated as the reference updates it")

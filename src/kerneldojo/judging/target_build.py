@@ -16,7 +16,7 @@ from kerneldojo.devices import Device
 from kerneldojo.devices.specs import gpu
 from kerneldojo.judging import protocol as settings
 from kerneldojo.judging.contestant import Contestant
-from kerneldojo.judging.ends import HostedEnd
+from kerneldojo.judging.ends import HostedEnd, readable
 from kerneldojo.judging.rounds import Birth
 from kerneldojo.judging.ruling import Ruling, of_candidate
 from kerneldojo.judging.stock import Endings
@@ -83,6 +83,7 @@ class TargetBuild:
         self._candidate = candidate
         self._protocol = protocol
         self._device = device
+        self._stage = f"compiling for {device.model}"
         self._key = content_hash(candidate.source, candidate.entry_point, device.model)
         self._signatures = ""
         self._contestant: Contestant | None = None
@@ -104,7 +105,10 @@ class TargetBuild:
             return
         contestant = self._begin()
         contestant.collect_load(timeout)
-        self._order(contestant)
+        try:
+            self._order(contestant)
+        except HostedEnd as end:
+            raise of_candidate(end, self._stage, self._candidate.source) from None
         self.is_posted = True  # Only now: a source that cannot be imported leaves no answer to wait for.
 
     def _order(self, contestant: Contestant) -> None:
@@ -132,7 +136,7 @@ class TargetBuild:
             compiled = self._answer()
         for item in compiled:
             if item.get("error"):
-                raise Ruling(Status.COMPILE_ERROR, f"compiling for {self._device.model}: {str(item['error'])[:800]}")
+                raise Ruling(Status.COMPILE_ERROR, f"{self._stage}: {readable(item['error'], 800)}")
         self._compilations.put(self._key, self._signatures, compiled)
         return compiled
 
@@ -141,8 +145,9 @@ class TargetBuild:
         try:
             answer = self._contestant.hosted.session.collect(self._contestant.hosted.remaining)
         except HostedEnd as end:
-            raise of_candidate(end, f"compiling for {self._device.model}") from None
-        return [item for item in answer.get("compiled") or [] if isinstance(item, dict)]
+            raise of_candidate(end, self._stage) from None
+        compiled = answer.get("compiled")
+        return [item for item in compiled if isinstance(item, dict)] if isinstance(compiled, list) else []
 
     def _construct(self, birth: Birth, *, training: bool) -> bool:
         """Make an instance where kernels are compiled, and compile again; False where that cannot be done."""
