@@ -7,7 +7,7 @@ import torch
 
 from kerneldojo.contestant.arena import BadSlot, HostArena, Packer, Slot
 from kerneldojo.judging.ends import Failed, Tampered, failed, readable, seconds_of
-from kerneldojo.judging.hosted import Copier
+from kerneldojo.judging.hosted import Copier, take_named
 from kerneldojo.judging.pricing import told_kernels
 from kerneldojo.judging.ruling import in_source
 from kerneldojo.judging.verdict import MAX_KERNELS
@@ -39,6 +39,21 @@ def test_more_than_was_written_is_not_copied() -> None:
         copier(slot)
     with pytest.raises(BadSlot):
         Copier(arena)(Slot(offset=0, shape=[1 << 27], stride=[1], dtype="float32"))
+
+
+@pytest.mark.parametrize("name", ["x" * 2000, ["x"], 1, None])
+def test_a_tensors_name_is_one_that_a_command_can_repeat(name: object) -> None:
+    arena = HostArena.create(1 << 20)
+    slot = Packer(arena).put(torch.ones(3)).model_dump()
+    assert list(take_named(arena, [["x", slot]])) == ["x"]
+    with pytest.raises(Tampered):
+        take_named(arena, [[name, slot]])
+
+
+@pytest.mark.parametrize("pairs", [None, 5, [["x"]], [["x", {}]], [["x", 1, 2]]])
+def test_a_state_is_a_list_of_names_and_slots(pairs: object) -> None:
+    with pytest.raises(Tampered):
+        take_named(HostArena.create(1 << 20), pairs)
 
 
 def test_a_kernel_is_named_only_as_its_source_names_it() -> None:

@@ -19,7 +19,7 @@ from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.reference import Reference, patience
-from kerneldojo.judging.rounds import Match
+from kerneldojo.judging.rounds import MAX_SPECIALIZATIONS, Match
 from kerneldojo.judging.ruling import Ruling, in_source
 from kerneldojo.judging.stock import Endings, Ready, References
 from kerneldojo.judging.surroundings import request
@@ -153,7 +153,7 @@ def _play(match: Match, build: TargetBuild, device: Device, findings: Findings) 
     except Ruling as ruling:
         wrong = ruling
         if match.contestant.failed_specializations and not build.is_posted:
-            build.post(match.contestant.failed_specializations, protocol.load_timeout)
+            build.post(match.contestant.failed_specializations[:MAX_SPECIALIZATIONS], protocol.load_timeout)
     with findings.stage("compile"):
         # A kernel that does not compile comes before one that is wrong, as on a GPU.
         compiled = build.collect(match.birth, training=match.conduct.training)

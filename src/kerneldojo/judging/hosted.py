@@ -20,6 +20,9 @@ from kerneldojo.devices.cuda.memory import is_out_of_memory
 from kerneldojo.judging.ends import Tampered
 from kerneldojo.judging.processes import Session
 
+MAX_NAME = 1000
+"""Characters of the name of a parameter or buffer."""
+
 
 class Hosted:
     """What reference runner and contestant have in common, seen from the judge.
@@ -102,13 +105,8 @@ class Hosted:
             return tree.tensors(tree.decode(node, take))
 
     def take_named(self, pairs: Any) -> dict[str, torch.Tensor]:
-        """Copy out a list of `[name, slot]`."""
-        copier = Copier(self.arena)
-        try:
-            with _described():
-                return {str(name): copier(Slot.model_validate(slot)) for name, slot in pairs}
-        except (ValueError, TypeError) as error:
-            raise Tampered(f"a malformed state: {type(error).__name__}") from None
+        """Copy out a list of `[name, slot]`; see `take_named` below."""
+        return take_named(self.arena, pairs)
 
     def ask(self, operation: str, *, timeout: float | None = None, **fields: Any) -> dict[str, Any]:
         """Send a command within what is left of the budget."""
@@ -126,6 +124,13 @@ class Hosted:
         if self.arena.in_place:
             fields["in_place"] = True
         self.session.post(operation, start=self._packer.offset, stop=self.arena.num_bytes, **fields)
+
+
+def _name(claim: Any) -> str:
+    """A tensor's name as a hosted process tells it: it goes back there in a command, whose length is capped."""
+    if not isinstance(claim, str) or len(claim) > MAX_NAME:
+        raise BadSlot("a tensor has no name, or one that is too long")
+    return claim
 
 
 class Copier:
@@ -157,3 +162,17 @@ def _described() -> Generator[None]:
         if is_out_of_memory(error):
             raise
         raise Tampered(f"a malformed result: {error}") from None
+
+
+def take_named(arena: Arena, pairs: Any) -> dict[str, torch.Tensor]:
+    """Copy out of an arena what a list of `[name, slot]` describes.
+
+    Raises:
+        Tampered: it is no such list.
+    """
+    copier = Copier(arena)
+    try:
+        with _described():
+            return {_name(name): copier(Slot.model_validate(slot)) for name, slot in pairs}
+    except TypeError as error:
+        raise Tampered(f"a malformed state: {type(error).__name__}") from None
