@@ -48,6 +48,7 @@ def test_a_view_is_made_only_inside_the_arena(offset: int, shape: list[int], str
     assert list(view.shape) == shape
     assert view.numel() == 0 or first == offset
     assert offset + extent(shape, stride) * view.element_size() <= SIZE
+    assert view.numel() * view.element_size() <= SIZE
     view.clone()
 
 
@@ -62,6 +63,19 @@ def test_one_element_is_not_expanded_beyond_all_memory() -> None:
 def test_malformed_slots_are_refused(claim: object) -> None:
     with pytest.raises(BadSlot):
         parse_slot(claim)
+
+
+@pytest.mark.parametrize("shape", [[1 << 40], [1 << 70], [1 << 40, 1 << 40]])
+def test_a_tensor_has_no_more_elements_than_memory(shape: list[int]) -> None:
+    slot = Slot(offset=0, shape=shape, stride=[0] * len(shape), dtype="float32")
+    with pytest.raises(BadSlot):
+        HostArena.create(SIZE).view(slot)
+
+
+def test_elements_that_share_memory_are_put_apart() -> None:
+    arena = HostArena.create(SIZE)
+    for shared in (torch.ones(1).expand(8), torch.arange(9.0).as_strided((4, 4), (1, 1))):
+        assert torch.equal(arena.view(Packer(arena).put(shared)), shared)
 
 
 def test_density_means_a_permutation_of_contiguous() -> None:

@@ -71,3 +71,25 @@ def test_constants_set_by_hand_are_drawn_too() -> None:
     assert len(module.gain.unique()) == 8
     assert torch.equal(module.mixed, torch.arange(8.0))
     assert torch.equal(module.mask, torch.ones(8))
+
+
+def test_what_a_module_holds_is_found_without_running_any_code_of_it() -> None:
+    class Loud(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = Block()
+            self.block.again = self
+            self.register_buffer("mask", torch.ones(3))
+
+        def __getattribute__(self, name: str) -> object:
+            if not built:
+                return super().__getattribute__(name)
+            raise RuntimeError("run")
+
+    built = False
+    module = Loud()
+    wanted = [*module.parameters(), *module.buffers()]
+    built = True
+    assert {id(tensor) for tensor in weights.held(module)} == {id(tensor) for tensor in wanted}
+    assert any(tensor.shape == (3,) for tensor in weights.held(module, "_buffers"))
+    assert not any(isinstance(tensor, nn.Parameter) for tensor in weights.held(module, "_buffers"))

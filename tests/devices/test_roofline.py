@@ -201,3 +201,9 @@ def test_specs_are_plausible_and_named():
         assert spec.memory_bandwidth < spec.l2_bandwidth < spec.shared_bandwidth
         assert spec.shared_bytes_per_block < spec.shared_bytes_per_multiprocessor
         assert spec.sources
+
+
+def test_a_launch_that_claims_neither_programs_nor_warps_has_a_price():
+    claims = [own_elementwise(1 << 16, programs=0), own_elementwise(1 << 16, programs=64, num_warps=0)]
+    for claim in claims:
+        assert ms(claim) >= ms(own_elementwise(1 << 16, programs=64))

@@ -22,6 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 ALIGNMENT = 256
 MAX_DIMENSIONS = 16
+MAX_NUMBER = 1 << 48
+"""What sizes, strides and offsets stay below: torch counts in 64 bits, and so does what is made of them."""
 
 DTYPES: dict[str, torch.dtype] = {
     str(dtype).removeprefix("torch."): dtype
@@ -58,11 +60,12 @@ class Slot(BaseModel):
             raise BadSlot(f"dtype {self.dtype[:40]!r} is not supported")
         if len(self.shape) != len(self.stride):
             raise BadSlot("shape and stride differ in length")
-        if any(size < 0 for size in self.shape) or any(step < 0 for step in self.stride):
-            raise BadSlot("a size or stride is negative")
+        if any(not 0 <= number < MAX_NUMBER for number in (self.offset, *self.shape, *self.stride)):
+            raise BadSlot("an offset, a size or a stride is negative or beyond all memory")
         if self.offset % dtype.itemsize:
             raise BadSlot("the offset is not aligned to the dtype")
-        if self.offset + extent(self.shape, self.stride) * dtype.itemsize > arena_bytes:
+        reached = extent(self.shape, self.stride)
+        if self.offset + reached * dtype.itemsize > arena_bytes:
             raise BadSlot("the tensor does not lie inside the shared memory")
         if math.prod(self.shape) * dtype.itemsize > arena_bytes:  # One element may be expanded to any number.
             raise BadSlot("the tensor has more elements than the shared memory holds")
@@ -95,11 +98,6 @@ class Arena(Protocol):
         ...
 
     @property
-    def total_bytes(self) -> int:
-        """Size of all of it: results that are named in place lie anywhere."""
-        ...
-
-    @property
     def device(self) -> torch.device:
         """Where its tensors are."""
         ...
@@ -107,6 +105,11 @@ class Arena(Protocol):
     @property
     def in_place(self) -> bool:
         """Whether results that lie in it already are named where they are, instead of copied to where they are read."""
+        ...
+
+    @property
+    def most_told(self) -> int:
+        """Bytes that one answer can describe, each of them once: no more than were ever written."""
         ...
 
     @property
@@ -145,9 +148,9 @@ class HostArena:
         return [self.fd]
 
     @property
-    def total_bytes(self) -> int:
-        """See `Arena.total_bytes`."""
-        return self.num_bytes
+    def most_told(self) -> int:
+        """The pages that exist; most of an arena is address space."""
+        return os.fstat(self.fd).st_blocks * 512
 
     @classmethod
     def create(cls, num_bytes: int) -> HostArena:
@@ -218,8 +221,8 @@ class Packer:
         return Slot(offset=offset, shape=list(tensor.shape), stride=list(tensor.stride()), dtype=dtype)
 
     def put(self, tensor: torch.Tensor) -> Slot:
-        """Copy a tensor in and name where it lies; strides are kept, but for those of one that was expanded."""
-        if any(step == 0 and size > 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True)):
+        """Copy a tensor in, strides kept unless elements share memory, and name where it lies."""
+        if tensor.numel() > extent(tensor.shape, tensor.stride()):
             tensor = tensor.contiguous()
         slot = self.reserve(list(tensor.shape), list(tensor.stride()), tensor.dtype)
         self._arena.view(slot).copy_(tensor)

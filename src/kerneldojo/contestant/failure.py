@@ -100,7 +100,7 @@ def _kind(error: BaseException, stage: Kind, *, is_told: bool) -> Kind:
         return "out_of_memory"
     if type(error) is RuntimeError and "can't allocate memory" in str(error)[:200]:  # torch's host allocator
         return "out_of_memory"
-    if type(error).__name__ == "UnsupportedOnDevice" and type(error).__module__.startswith("kerneldojo."):
+    if is_told and type(error).__name__ == "UnsupportedOnDevice" and type(error).__module__.startswith("kerneldojo."):
         return "unsupported_on_device"
     if isinstance(error, CompilationError | OutOfResources):
         return "compile_error"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import nn
 
-from kerneldojo.contestant import tree
+from kerneldojo.contestant import tree, weights
 from kerneldojo.contestant.arena import Arena, HostArena, Packer, Slot
 
 if TYPE_CHECKING:
@@ -211,14 +211,14 @@ class InterpretPlatform(HostPlatform):
             with interpreter.silenced(), interpreter.Unwritten():
                 yield record
             return
-        state = [*instance.parameters(), *instance.buffers()]
-        self._ledger.open([*tree.tensors(arguments), *state])
+        # Before anything of the candidate's runs: inputs are here, and what it did now would not be counted.
+        self._ledger.open([*tree.tensors(arguments), *weights.held(instance)])
         meter = interpreter.Meter(self._ledger)
         try:
             with meter:
                 yield record
             told = tree.tensors(record.outputs)[: tree.MAX_LEAVES]  # With more than these it is refused anyway.
-            meter.returned([*told, *instance.buffers()])
+            meter.returned([*told, *weights.held(instance, "_buffers")])
         finally:
             # Also of a call that failed: what it tried to launch may be what does not compile.
             # Thousands of them, in a call that loops over time steps: what is not said is what is not so.
@@ -278,4 +278,5 @@ def find_toolchain(flavour: str, device: str) -> Toolchain:
 def _can_keep_strides(tensor: torch.Tensor) -> bool:
     from kerneldojo.contestant.arena import extent
 
-    return extent(tensor.shape, tensor.stride()) <= 2 * max(1, tensor.numel()) and 0 not in tensor.stride()
+    count = tensor.numel()
+    return 0 not in tensor.stride() and count <= extent(tensor.shape, tensor.stride()) <= 2 * max(1, count)

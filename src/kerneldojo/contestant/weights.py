@@ -110,6 +110,36 @@ def state(module: nn.Module) -> dict[str, torch.Tensor]:
     }
 
 
+def held(module: nn.Module, *kinds: str) -> list[torch.Tensor]:
+    """Tensors that a module and those below it have registered, found without running any code of theirs.
+
+    `parameters`, `buffers` and attributes can all be overridden; what lies in an object's own dictionary cannot.
+
+    Args:
+        module: where to begin.
+        kinds: `_parameters` and `_buffers`, or one of them.
+    """
+    found: dict[int, torch.Tensor] = {}
+    pending, seen = [module], set[int]()
+    while pending:
+        own: dict[str, Any] = _FIELDS.__get__(pending.pop())
+        if id(own) in seen:
+            continue
+        seen.add(id(own))
+        for kind in kinds or ("_parameters", "_buffers"):
+            found |= {id(item): item for item in _values(own, kind) if type(item) in (torch.Tensor, nn.Parameter)}
+        pending += [item for item in _values(own, "_modules") if issubclass(type(item), nn.Module)]
+    return list(found.values())
+
+
+_FIELDS: Any = nn.Module.__dict__["__dict__"]
+
+
+def _values(own: dict[str, Any], kind: str) -> list[Any]:
+    registered: Any = dict.get(own, kind)
+    return list(dict.values(registered)) if issubclass(type(registered), dict) else []
+
+
 def load(module: nn.Module, values: list[torch.Tensor], names: list[str]) -> None:
     """Copy `values` into the tensors of `module` called `names`, in place; what is equal stays, expanded or not.
 

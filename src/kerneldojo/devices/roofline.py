@@ -166,15 +166,16 @@ def _shares(work: Work, gpu: GPU, compiled: Compiled | None) -> tuple[float, flo
         return _library_shares(work, gpu)
     per_multiprocessor = blocks_per_multiprocessor(work, gpu, compiled)
     room = per_multiprocessor * gpu.num_multiprocessors
-    resident = min(work.num_programs, room)
+    programs, num_warps = max(1, work.num_programs), max(1, work.num_warps)  # A claim may say none.
+    resident = min(programs, room)
     active = min(resident, gpu.num_multiprocessors) / gpu.num_multiprocessors
-    warps = resident * work.num_warps / gpu.num_multiprocessors
+    warps = resident * num_warps / gpu.num_multiprocessors
     # Blocks that finish make room at once, so only the last, partly filled wave is lost.
-    waves = work.num_programs / room
+    waves = programs / room
     evenness = waves / math.ceil(waves) if waves > 1 else 1.0
     needed = PIPELINED_WARPS_TO_SATURATE_MEMORY if work.operand_bytes else WARPS_TO_SATURATE_MEMORY
     memory = min(1.0, warps / needed, SOLO_BANDWIDTH * active)
-    busy = resident * work.num_warps / (active * gpu.num_multiprocessors)
+    busy = resident * num_warps / (active * gpu.num_multiprocessors)
     return memory, active * min(1.0, busy / WARPS_TO_SATURATE_COMPUTE) * evenness
 
 

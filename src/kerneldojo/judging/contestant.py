@@ -10,14 +10,11 @@ from typing import Any
 import torch
 
 from kerneldojo.contestant import tree
-from kerneldojo.judging.ends import Failed, HostedEnd, Infrastructure, Tampered
+from kerneldojo.judging.ends import Failed, HostedEnd, Infrastructure, Tampered, readable, seconds_of
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.ruling import of_candidate
 from kerneldojo.schema import Candidate
-
-LONGEST_CLAIM = 1e9
-"""Seconds from which on a duration that a contestant tells is none."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +154,8 @@ class Contestant:
             alone=True,
             arguments=self.hosted.give(init_values),
         )
-        self.construction_seconds = _seconds(answer.get("seconds"))
+        with self._blamed("constructor"):
+            self.construction_seconds = seconds_of(answer.get("seconds"))
         own = self._take_named(answer.get("state"), "constructor")
         delivery = match_states(own, state)
         if self._custom_state and state:
@@ -215,35 +213,27 @@ class Contestant:
 
     def _read(self, answer: dict[str, Any], stage: str) -> Answer:
         if "untold" in answer:
-            return Answer([], [], str(answer["untold"])[:120], [], [], 0.0)
-        try:
+            return Answer([], [], readable(answer["untold"], 120), [], [], 0.0)
+        with self._blamed(stage):
             values = self.hosted.take(answer.get("outputs"))
-        except HostedEnd as end:
-            raise of_candidate(end, stage, self._candidate.source) from None
-        outputs, kinds = tree.tensors(values), _dicts(answer.get("kinds"))
-        if len(kinds) != len(outputs):
-            raise of_candidate(Tampered("outputs of no kind"), stage)
+            outputs, kinds = tree.tensors(values), _dicts(answer.get("kinds"))
+            if len(kinds) != len(outputs):
+                raise Tampered("as many descriptions as outputs are told, each of its kind")
+            elapsed = seconds_of(answer.get("elapsed"))
         return Answer(
             outputs=outputs,
             kinds=kinds,
             untold=None,
             work=_dicts(answer.get("work")),
             specializations=_dicts(answer.get("specializations")),
-            elapsed=_seconds(answer.get("elapsed")),
+            elapsed=elapsed,
             keys=tree.keys(values),
         )
 
     def _take_named(self, pairs: Any, stage: str) -> dict[str, torch.Tensor]:
-        try:
+        with self._blamed(stage):
             return self.hosted.take_named(pairs)
-        except HostedEnd as end:
-            raise of_candidate(end, stage, self._candidate.source) from None
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _seconds(value: Any) -> float:
-    """A duration as the other side claims it; 0 for what is none."""
-    return float(value) if isinstance(value, int | float) and 0 <= value < LONGEST_CLAIM else 0.0

@@ -7,6 +7,9 @@ from typing import Any, get_args
 
 from kerneldojo.contestant.failure import Kind
 
+LONGEST_SECONDS = 1e6
+"""No command may take as long."""
+
 
 class Infrastructure(Exception):
     """A fault of ours: the only kind that is retried, and never scored."""
@@ -48,6 +51,24 @@ class Tampered(HostedEnd):
     """It does not keep to the protocol, which the runner of ours inside it would."""
 
 
+def seconds_of(value: Any) -> float:
+    """A duration that a hosted process told; zero where it told none.
+
+    Raises:
+        Tampered: it is no duration.
+    """
+    if value is None:
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LONGEST_SECONDS:
+        raise Tampered("a malformed duration")
+    return float(value)
+
+
+def readable(text: Any, limit: int) -> str:
+    """What a hosted process wrote, fit to be shown and stored: no half characters, nothing that orders other text."""
+    return "".join(char if char.isprintable() or char == "\n" else "?" for char in str(text)[:limit])
+
+
 def failed(failure: Any, specializations: Any) -> HostedEnd:
     """The end that a described failure is; one that is malformed is tampering."""
     if not isinstance(failure, dict):
@@ -56,4 +77,4 @@ def failed(failure: Any, specializations: Any) -> HostedEnd:
     if kind not in get_args(Kind):
         return Tampered("an unknown kind of failure")
     line = failure.get("line")
-    return Failed(kind, str(text)[:1000], line if isinstance(line, int) else 0, specializations)
+    return Failed(kind, readable(text, 1000), line if isinstance(line, int) else 0, specializations)

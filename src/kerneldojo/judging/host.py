@@ -19,8 +19,8 @@ from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.reference import Reference, patience
-from kerneldojo.judging.rounds import Match
-from kerneldojo.judging.ruling import Ruling
+from kerneldojo.judging.rounds import MAX_SPECIALIZATIONS, Match
+from kerneldojo.judging.ruling import Ruling, in_source
 from kerneldojo.judging.stock import Endings, Ready, References
 from kerneldojo.judging.surroundings import request
 from kerneldojo.judging.target_build import Compilations, Compiled, TargetBuild, unfound
@@ -127,9 +127,10 @@ def judge_on_host(bench: HostBench, auditor: Auditor, device: Device, language: 
                 raise no_own_kernel("any call")
             check_cause(match, protocol.cause_timeout)
         if unseen := unfound(compiled):
+            name = in_source(unseen[0], findings.candidate.source) or "it launches"
             raise Ruling(
                 Status.COMPILE_ERROR,
-                f"the kernel {unseen[0]} is made by a call: without a GPU it is not compiled, and an interpreter takes "
+                f"the kernel {name} is made by a call: without a GPU it is not compiled, and an interpreter takes "
                 "any function for a kernel; define it where the source is imported, or in the constructor",
             )
 
@@ -152,7 +153,7 @@ def _play(match: Match, build: TargetBuild, device: Device, findings: Findings) 
     except Ruling as ruling:
         wrong = ruling
         if match.contestant.failed_specializations and not build.is_posted:
-            build.post(match.contestant.failed_specializations, protocol.load_timeout)
+            build.post(match.contestant.failed_specializations[:MAX_SPECIALIZATIONS], protocol.load_timeout)
     with findings.stage("compile"):
         # A kernel that does not compile comes before one that is wrong, as on a GPU.
         compiled = build.collect(match.birth, training=match.conduct.training)

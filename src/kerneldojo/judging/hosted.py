@@ -8,17 +8,20 @@ is done with it, and before more arguments are laid.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from kerneldojo.contestant import tree
-from kerneldojo.contestant.arena import BadSlot, Packer, Slot
+from kerneldojo.contestant.arena import Arena, BadSlot, Packer, Slot
 from kerneldojo.devices.cuda.memory import is_out_of_memory
 from kerneldojo.judging.ends import Tampered
 from kerneldojo.judging.processes import Session
+
+MAX_NAME = 1000
+"""Characters of the name of a parameter or buffer."""
 
 
 class Hosted:
@@ -81,7 +84,7 @@ class Hosted:
             Tampered: the description is malformed or out of bounds.
         """
         with _described():
-            return tree.decode(node, self._copying())
+            return tree.decode(node, Copier(self.arena))
 
     def take_tensors(self, node: Any, *, unless: list[torch.Tensor]) -> list[torch.Tensor]:
         """Copy described tensors out; of one that equals its counterpart in `unless` there is no second copy.
@@ -91,7 +94,7 @@ class Hosted:
         Raises:
             Tampered: the description is malformed or out of bounds.
         """
-        remaining, copy = iter(unless), self._copying()
+        remaining, copy = iter(unless), Copier(self.arena)
 
         def take(slot: Slot) -> torch.Tensor:
             view, known = self.arena.view(slot), next(remaining, None)
@@ -102,28 +105,8 @@ class Hosted:
             return tree.tensors(tree.decode(node, take))
 
     def take_named(self, pairs: Any) -> dict[str, torch.Tensor]:
-        """Copy out a list of `[name, slot]`."""
-        copy = self._copying()
-        with _described():
-            return {str(name): copy(Slot.model_validate(slot)) for name, slot in pairs}
-
-    def _copying(self) -> Callable[[Slot], torch.Tensor]:
-        """What copies the tensors of one answer out: no more of them than there is memory that they can lie in.
-
-        Of a small piece of memory strides of zero make a tensor of any size, and of copies of it the judge would have
-        no end.
-        """
-        room = self.arena.total_bytes if self.arena.in_place else self.arena.num_bytes
-
-        def copy(slot: Slot) -> torch.Tensor:
-            nonlocal room
-            view = self.arena.view(slot)
-            room -= view.nbytes
-            if room < 0:
-                raise BadSlot("results are larger than the memory that they lie in")
-            return view.clone()
-
-        return copy
+        """Copy out a list of `[name, slot]`; see `take_named` below."""
+        return take_named(self.arena, pairs)
 
     def ask(self, operation: str, *, timeout: float | None = None, **fields: Any) -> dict[str, Any]:
         """Send a command within what is left of the budget."""
@@ -143,6 +126,33 @@ class Hosted:
         self.session.post(operation, start=self._packer.offset, stop=self.arena.num_bytes, **fields)
 
 
+def _name(claim: Any) -> str:
+    """A tensor's name as a hosted process tells it: it goes back there in a command, whose length is capped."""
+    if not isinstance(claim, str) or len(claim) > MAX_NAME:
+        raise BadSlot("a tensor has no name, or one that is too long")
+    return claim
+
+
+class Copier:
+    """Copies what slots name out of an arena: no more than was written there, however often a place is named.
+
+    Args:
+        arena: where it lies.
+    """
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._left = arena.most_told
+
+    def __call__(self, slot: Slot) -> torch.Tensor:
+        """A copy; raises `BadSlot`."""
+        view = self._arena.view(slot)
+        self._left -= view.numel() * view.element_size()
+        if self._left < 0:
+            raise BadSlot("more is described than was written")
+        return view.clone()
+
+
 @contextmanager
 def _described() -> Generator[None]:
     """What is wrong with a description of results is its author's doing; what is wrong with our device is not."""
@@ -152,3 +162,17 @@ def _described() -> Generator[None]:
         if is_out_of_memory(error) or isinstance(error, torch.AcceleratorError):
             raise
         raise Tampered(f"a malformed result: {error}") from None
+
+
+def take_named(arena: Arena, pairs: Any) -> dict[str, torch.Tensor]:
+    """Copy out of an arena what a list of `[name, slot]` describes.
+
+    Raises:
+        Tampered: it is no such list.
+    """
+    copier = Copier(arena)
+    try:
+        with _described():
+            return {_name(name): copier(Slot.model_validate(slot)) for name, slot in pairs}
+    except TypeError as error:
+        raise Tampered(f"a malformed state: {type(error).__name__}") from None

@@ -208,8 +208,8 @@ def check_buffers(
         mine = own.get(delivery.pairs.get(name, name))
         if mine is None:
             raise Ruling(Status.INCORRECT, f"the reference updates a buffer {name!r} that the candidate does not have")
-        if mine.numel() != native.numel():
-            raise Ruling(Status.INCORRECT, f"the buffer {name!r} has another size after a call than the reference's")
+        if mine.numel() != native.numel() or mine.is_complex() != native.is_complex():
+            raise Ruling(Status.INCORRECT, f"the buffer {name!r} has another size or kind than the reference's")
         others = {variant: changed[name] for variant, changed in expected.other_buffers.items() if name in changed}
         got = mine.reshape(native.shape).to(native.dtype)
         comparison, _ = _compare({"native": native, **others}, got, reduction_length)

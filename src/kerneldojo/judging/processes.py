@@ -66,7 +66,7 @@ class Session:
             if line is not None:
                 given.callback(line.close)
             self._scratch = Path(tempfile.mkdtemp(prefix="dojo-", dir=own_folder()))
-            ours.callback(shutil.rmtree, self._scratch, ignore_errors=True)
+            ours.callback(remove_tree, self._scratch)
             self._door, their_door = channel_pair()
             ours.callback(self._door.close)
             given.callback(their_door.close)

@@ -16,12 +16,12 @@ from typing import Any
 
 from kerneldojo.devices.cuda import charges
 from kerneldojo.devices.cuda.profiler import coverage
+from kerneldojo.judging.ends import readable
 from kerneldojo.judging.rounds import Match
-from kerneldojo.judging.verdict import Findings
+from kerneldojo.judging.verdict import MAX_KERNELS, MAX_NAME, Findings
 from kerneldojo.schema import KernelTime
 
 PROFILED_CALLS = 10
-MAX_KERNELS = 64
 LAUNCH_HOST_US = 15.0
 """Host time of a call of a module, and of each launch within it (Triton's launcher takes 8 to 15 us)."""
 MAX_COUNTED_LAUNCHES = 30
@@ -76,7 +76,7 @@ def fill(rows: Rows, findings: Findings) -> None:
         return
     findings.kernels = tuple(
         KernelTime(
-            name=row["name"][:200],
+            name=row["name"],
             device_ms=row["device_us"] / 1000,
             num_launches=row["launches"],
             own=row["own"],
@@ -110,9 +110,9 @@ def _checked(rows: Any) -> list[dict[str, Any]]:
     kept: list[dict[str, Any]] = []
     for row in rows[:512]:
         try:
-            name, own = str(row["name"]), bool(row["own"])
+            name, own = readable(row["name"], MAX_NAME), bool(row["own"])
             device_us, launches = float(row["device_us"]), float(row["launches"])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             return []
         if not (math.isfinite(device_us) and 0 <= device_us < 1e9 and 0 <= launches < 1e6):
             return []

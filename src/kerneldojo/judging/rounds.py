@@ -22,6 +22,9 @@ from kerneldojo.judging.ruling import Ruling
 from kerneldojo.problems.distributions import PROBING, TELLING, has_negative_weights
 from kerneldojo.schema import Status
 
+MAX_SPECIALIZATIONS = 256
+"""Signatures of own kernels that are remembered, and compiled where there is no GPU."""
+
 
 @dataclass(frozen=True)
 class Conduct:
@@ -218,5 +221,5 @@ class Match:
             self.seen.steady_works.append(answer.work)
             self.seen.steady_reference_works.append(expected.work)
         for item in answer.specializations:
-            if item not in self.seen.specializations and len(self.seen.specializations) < 256:
+            if item not in self.seen.specializations and len(self.seen.specializations) < MAX_SPECIALIZATIONS:
                 self.seen.specializations.append(item)

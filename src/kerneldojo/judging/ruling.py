@@ -53,6 +53,12 @@ def quoted(source: str, line: int) -> str:
     return f" (line {line}: {text if len(text) <= 160 else text[:160] + ' [...]'})"
 
 
+def in_source(name: str, source: str) -> str:
+    """A kernel's name if all its parts stand in the source, else nothing: one made at run time can spell anything."""
+    parts = [part for part in name.split(".") if part != "<locals>"]
+    return name if all(part.isidentifier() and part in source for part in parts) else ""
+
+
 def of_candidate(end: HostedEnd, stage: str, source: str = "") -> Ruling:
     """What it means that a contestant ended a session while it was at `stage`; `source` is the candidate's."""
     if isinstance(end, Failed):

@@ -80,11 +80,16 @@ class Endings:
 
 
 def close(session: Session) -> None:
-    """Close a session whose verdict is not waiting for it; a fault of ours in that is told to the log."""
+    """Close a session whose verdict is not waiting for it; a fault of ours in that is told to the log.
+
+    Whatever it is: the thread that closes is the only one, and without it every later verdict would wait for ever.
+    """
     try:
         session.close()
     except Infrastructure as fault:
         log.warning("while closing a session: %s", fault)
+    except Exception:
+        log.exception("a bug in closing a session")
 
 
 class Ready:

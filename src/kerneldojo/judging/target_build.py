@@ -12,13 +12,14 @@ import threading
 from collections import OrderedDict
 from typing import Any, Protocol
 
-from kerneldojo.devices import Device
+from kerneldojo.contestant import wire
+from kerneldojo.devices import Device, work
 from kerneldojo.devices.specs import gpu
 from kerneldojo.judging import protocol as settings
 from kerneldojo.judging.contestant import Contestant
-from kerneldojo.judging.ends import HostedEnd
-from kerneldojo.judging.rounds import Birth
-from kerneldojo.judging.ruling import Ruling, of_candidate
+from kerneldojo.judging.ends import HostedEnd, readable
+from kerneldojo.judging.rounds import MAX_SPECIALIZATIONS, Birth
+from kerneldojo.judging.ruling import Ruling, exploit, of_candidate
 from kerneldojo.judging.stock import Endings
 from kerneldojo.schema import Candidate, Status, content_hash
 
@@ -26,6 +27,9 @@ MAX_CANDIDATES = 512
 """Candidates whose compiled kernels are remembered, the last ones."""
 MAX_SIGNATURES = 8
 """Sets of signatures remembered of one candidate: problems and sizes that it was judged on."""
+
+MAX_ORDER_BYTES = wire.MAX_FRAME_BYTES - (1 << 10)
+"""Signatures that fit into one command."""
 
 Compiled = list[dict[str, Any]]
 
@@ -83,6 +87,7 @@ class TargetBuild:
         self._candidate = candidate
         self._protocol = protocol
         self._device = device
+        self._stage = f"compiling for {device.model}"
         self._key = content_hash(candidate.source, candidate.entry_point, device.model)
         self._signatures = ""
         self._contestant: Contestant | None = None
@@ -104,6 +109,8 @@ class TargetBuild:
             return
         contestant = self._begin()
         contestant.collect_load(timeout)
+        if len(self._signatures) > MAX_ORDER_BYTES:
+            raise Ruling(Status.COMPILE_ERROR, f"{self._stage}: its kernels have too many signatures to compile")
         self._order(contestant)
         self.is_posted = True  # Only now: a source that cannot be imported leaves no answer to wait for.
 
@@ -116,7 +123,7 @@ class TargetBuild:
                 capability=list(gpu(self._device.model).compute_capability),
             )
         except HostedEnd as end:  # It may have ended, or said what nobody asked, since it was imported.
-            raise of_candidate(end, f"compiling for {self._device.model}") from None
+            raise of_candidate(end, self._stage, self._candidate.source) from None
 
     def collect(self, birth: Birth | None = None, *, training: bool = True) -> Compiled:
         """Wait for the compiler; raises `Ruling` with what it complained about.
@@ -135,7 +142,7 @@ class TargetBuild:
             compiled = self._answer()
         for item in compiled:
             if item.get("error"):
-                raise Ruling(Status.COMPILE_ERROR, f"compiling for {self._device.model}: {str(item['error'])[:800]}")
+                raise Ruling(Status.COMPILE_ERROR, f"{self._stage}: {readable(item['error'], 800)}")
         self._compilations.put(self._key, self._signatures, compiled)
         return compiled
 
@@ -144,9 +151,14 @@ class TargetBuild:
         try:
             answer = self._contestant.hosted.session.collect(self._contestant.hosted.remaining)
         except HostedEnd as end:
-            raise of_candidate(end, f"compiling for {self._device.model}") from None
+            raise of_candidate(end, self._stage) from None
         compiled = answer.get("compiled")
-        return [item for item in compiled if isinstance(item, dict)] if isinstance(compiled, list) else []
+        try:
+            if not isinstance(compiled, list) or len(compiled) > MAX_SPECIALIZATIONS:
+                raise ValueError("not a list, or a longer one than was ordered")
+            return [work.Compiled.model_validate(item).model_dump() for item in compiled]
+        except ValueError:
+            raise exploit("tampering", "what it tells of its compiled kernels is malformed") from None
 
     def _construct(self, birth: Birth, *, training: bool) -> bool:
         """Make an instance where kernels are compiled, and compile again; False where that cannot be done."""

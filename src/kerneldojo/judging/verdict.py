@@ -24,6 +24,11 @@ from kerneldojo.schema import (
     Unverified,
 )
 
+MAX_KERNELS = 64
+"""Kernels that a verdict lists: a call may launch thousands, and a verdict is sent on and kept."""
+MAX_NAME = 200
+"""Characters of their names."""
+
 
 @dataclass
 class Findings:

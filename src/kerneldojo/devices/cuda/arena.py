@@ -136,6 +136,11 @@ class CudaArena:
         """Upper bound of all offsets."""
         return sum(region.size for region in self._regions)
 
+    @property
+    def most_told(self) -> int:
+        """See `contestant.arena.Arena.most_told`: all of a device's memory is there from the beginning."""
+        return self.total_bytes
+
     def view(self, slot: SlotLike) -> torch.Tensor:
         """A tensor over the memory that `slot` names.
 
