@@ -1,0 +1,119 @@
+"""What verdicts ask of the NVIDIA driver, which does one thing at a time: calls and milliseconds a verdict.
+
+    PYTHONPATH=src python benchmarks/driver_calls.py --at-once 1 4
+
+A library that is loaded before all others (`probes/driver_calls.c`) times every ioctl of the judge and of what it
+hosts. *In the driver* is the time in which at least one call was: calls that wait for another's end are long, but count
+once. What a process that ends gives back is not among them. Kinds are named as in NVIDIA's open kernel modules.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FOLDER = "DRIVER_CALLS"
+SOURCE = Path(__file__).parent / "probes" / "driver_calls.c"
+RECORD = np.dtype([("kind", "u4"), ("detail", "u4"), ("start", "u8"), ("took", "u8")])
+HEAD_BYTES = 64
+CALLS = {0x27: "alloc memory", 0x29: "free", 0x2A: "control", 0x2B: "alloc", 0x4E: "map memory", 201: "register fd"}
+UVM = {25: "register address space", 27: "register channel", 33: "map external", 37: "register GPU", 34: "free"}
+CLASSES = {0x3E: "system memory", 0x40: "local memory", 0x80: "device", 0x83DE: "debugger", 0x90F1: "address space"}
+CLASSES |= {0xA06C: "channel group", 0xC86F: "channel", 0xC96F: "channel", 0xCBC0: "compute", 0xC8B5: "copy engine"}
+MOST_KINDS = 20
+
+
+def loaded_again() -> None:
+    """Start this program anew with the library before all others."""
+    folder = tempfile.mkdtemp(prefix="driver-calls-")
+    library = f"{folder}/driver_calls.so"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, str(SOURCE)], check=True)
+    os.environ.update({FOLDER: folder, "LD_PRELOAD": library})
+    os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
+def name_of(kind: int, detail: int) -> str:
+    if kind & 0x1000:
+        return f"uvm {UVM.get(kind & 0xFFF, kind & 0xFFF)}"
+    name = CALLS.get(kind, f"call {kind:#x}")
+    return {0x2A: f"{name} {detail:#x}", 0x2B: f"{name} {CLASSES.get(detail, hex(detail))}"}.get(kind, name)
+
+
+def read(begun: int) -> Any:
+    """All calls since `begun` (ns), in a row."""
+    books: list[Any] = []
+    for path in Path(os.environ[FOLDER]).glob("*.bin"):
+        with path.open("rb") as file:
+            count = int(np.frombuffer(file.read(8), "u8")[0])
+            file.seek(HEAD_BYTES)
+            books.append(np.frombuffer(file.read(count * RECORD.itemsize), RECORD))
+    rows = np.concatenate(books)
+    return rows[rows["start"] >= begun]
+
+
+def seconds_busy(rows: Any) -> float:
+    """Seconds in which at least one call was under way."""
+    rows = rows[np.argsort(rows["start"])]
+    ends = np.maximum.accumulate(rows["start"] + rows["took"])
+    before = np.concatenate([rows["start"][:1], ends[:-1]])
+    return float(np.maximum(0, ends.astype("i8") - np.maximum(rows["start"], before).astype("i8")).sum()) / 1e9
+
+
+def show(rows: Any, num: int, seconds: float, statuses: Counter[str], at_once: int) -> None:
+    busy = seconds_busy(rows) if len(rows) else 0.0
+    print(f"{at_once} at once: {60 * num / seconds:.1f} a minute, {dict(statuses)}; {seconds / num:.3f} s a verdict,")
+    print(f"  in the driver {busy / num:.3f} s, {len(rows) / num:.0f} calls", flush=True)
+    sums: dict[str, list[float]] = {}
+    for kind, detail, took in zip(*(rows[field].tolist() for field in ("kind", "detail", "took")), strict=True):
+        one = sums.setdefault(name_of(kind, detail), [0, 0.0])
+        one[0], one[1] = one[0] + 1, one[1] + took / 1e6
+    for name, (count, ms) in sorted(sums.items(), key=lambda item: -item[1][1])[:MOST_KINDS]:
+        print(f"  {ms / num:8.2f} ms {count / num:7.1f} x {1000 * ms / count:8.1f} us  {name}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--at-once", type=int, nargs="+", default=[4])
+    parser.add_argument("--num", type=int, default=32)
+    parser.add_argument("--size", choices=["full", "small"], default="full")
+    arguments = parser.parse_args()
+    if FOLDER not in os.environ:
+        loaded_again()
+    from cases import cases
+
+    from kerneldojo.judging import Judge, gpu
+    from kerneldojo.pool.worker import SWITCH_SECONDS
+
+    # What is hosted begins with an environment of its own.
+    gpu.FEW_QUEUES.update({FOLDER: os.environ[FOLDER], "LD_PRELOAD": os.environ["LD_PRELOAD"]})
+    sys.setswitchinterval(SWITCH_SECONDS)
+    chosen = cases(arguments.size)
+    for at_once in arguments.at_once:
+        judge = Judge(num_verdicts=at_once, reuse_reference_times=True)
+
+        def status(number: int, judge: Judge = judge) -> str:
+            case = chosen[number % len(chosen)]
+            return judge.judge(case.problem, case.candidate(number, "triton"), device=arguments.device).status.value
+
+        with ThreadPoolExecutor(at_once) as threads:
+            list(threads.map(status, range(90_000, 90_000 + len(chosen) + at_once)))  # warm
+            begun, start = time.monotonic_ns(), time.perf_counter()
+            statuses = Counter(threads.map(status, range(arguments.num)))
+            seconds = time.perf_counter() - start
+        show(read(begun), arguments.num, seconds, statuses, at_once)
+        judge.close()
+
+
+if __name__ == "__main__":
+    main()
