@@ -660,6 +660,7 @@ def test_a_device_that_lacks_nothing_is_not_told_that_it_does(
     """It is a claim of the candidate's process, and whoever makes it is not scored."""
     bench.has_all_tools = has_all_tools  # type: ignore[misc]
     claim = "class UnsupportedOnDevice(Exception):\n    __module__ = 'kerneldojo.mine'\n"
+    claim += "from kerneldojo.contestant import failure\nfailure._is_told = lambda *_: True\n"
     source = claim + HONEST.replace("y = torch.empty_like(x)", "raise UnsupportedOnDevice")
     assert refused(judge(bench, source, tmp_path)).status is status
 
