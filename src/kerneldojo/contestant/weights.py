@@ -16,6 +16,8 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase as NormBase  # pyright: ignore[reportPrivateUsage]
 
+from kerneldojo.contestant.arena import extent
+
 SPREAD = 0.1
 """Standard deviation of the draws that replace constants, relative to the constant, or absolute around zero."""
 
@@ -141,7 +143,7 @@ def _values(own: dict[str, Any], kind: str) -> list[Any]:
 
 
 def load(module: nn.Module, values: list[torch.Tensor], names: list[str]) -> None:
-    """Copy `values` into the tensors of `module` called `names`, in place; what is equal stays, expanded or not.
+    """Copy `values` into the tensors of `module` called `names`, in place; one expanded stays if equal.
 
     Raises:
         RuntimeError: shapes do not fit (torch's own message).
@@ -149,5 +151,7 @@ def load(module: nn.Module, values: list[torch.Tensor], names: list[str]) -> Non
     own = module.state_dict(keep_vars=True)
     with torch.no_grad():
         for name, value in zip(names, values, strict=True):
-            if not torch.equal(own[name], value):
-                own[name].copy_(value)
+            target = own[name]
+            is_shared = target.numel() > extent(target.shape, target.stride())  # torch does not write to such a tensor
+            if not (is_shared and torch.equal(target, value)):
+                target.copy_(value)

@@ -171,8 +171,5 @@ def take_named(arena: Arena, pairs: Any) -> dict[str, torch.Tensor]:
         Tampered: it is no such list.
     """
     copier = Copier(arena)
-    try:
-        with _described():
-            return {_name(name): copier(Slot.model_validate(slot)) for name, slot in pairs}
-    except TypeError as error:
-        raise Tampered(f"a malformed state: {type(error).__name__}") from None
+    with _described():
+        return {_name(name): copier(Slot.model_validate(slot)) for name, slot in pairs}

@@ -103,14 +103,14 @@ class Findings:
             kernel_ms=self.timing.median_ms if passed else None,
             reference_ms=self.reference_timing.median_ms,
             exploits=ruling.exploits if ruling else (),
-            message=encodable(ruling.message) if ruling else self._praise(),
+            message=ruling.message if ruling else self._praise(),
             device=self.device,
             language=self.language,
             precision_class=self.precision_class,  # type: ignore[arg-type]
             max_error=self._largest_error(ruling),
             timing=self.timing,
             reference_timing=self.reference_timing,
-            kernels=tuple(one.model_copy(update={"name": encodable(one.name)}) for one in self.kernels),
+            kernels=self.kernels,
             unverified=self._unverified() if status is Status.EXPLOIT else None,
             roofline=self.roofline if passed else None,
             protocol=self._record(),
@@ -143,8 +143,3 @@ class Findings:
             isolation=self.isolation,
             settings=settings,
         )
-
-
-def encodable(text: str) -> str:
-    """What a hosted process told, without the halves of characters that JSON can name and no file can hold."""
-    return text.encode("utf-8", "replace").decode()

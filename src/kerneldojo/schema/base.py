@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
 
 class Frozen(BaseModel):
@@ -30,6 +30,25 @@ class Settings(Frozen):
             return values
         given = cast("dict[Any, Any]", values)
         return {key: str(value).lower() if isinstance(value, bool) else value for key, value in given.items()}
+
+
+def _writable(text: str) -> str:
+    """`text` as UTF-8 can hold it: halves of a character (surrogates) that belong together are joined, others replaced.
+
+    An endpoint that streams may cut an emoji in two, JSON can spell half of one, and so may a candidate in what it
+    raises. No file takes that.
+    """
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+WrittenText = Annotated[str, AfterValidator(_writable)]
+"""Text from outside: of an endpoint, or of code under test."""
 
 
 def content_hash(*parts: str) -> str:

@@ -6,31 +6,13 @@ what was sampled is stored as token ids; training uses exactly these and never t
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from kerneldojo.schema.base import Frozen
+from kerneldojo.schema.base import Frozen, WrittenText
 from kerneldojo.schema.evaluation import Evaluation
 from kerneldojo.schema.problem import Candidate, Problem
-
-
-def _writable(text: str) -> str:
-    """`text` as UTF-8 can hold it: halves of a character (surrogates) that belong together are joined, others replaced.
-
-    An endpoint that streams may cut an emoji in two, and JSON can spell half of one. No file takes that.
-    """
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
-
-WrittenText = Annotated[str, AfterValidator(_writable)]
-"""Text from outside."""
 
 
 class Message(Frozen):

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 
 from pydantic import Field, computed_field, model_validator
 
-from kerneldojo.schema.base import Frozen
+from kerneldojo.schema.base import Frozen, WrittenText
 from kerneldojo.schema.problem import SourceLanguage
 
 
@@ -88,7 +88,7 @@ class Timing(Frozen):
 class KernelTime(Frozen):
     """Device time of one kernel within a call."""
 
-    name: str
+    name: WrittenText
     """Name as the profiler or the model gives it."""
     device_ms: float
     """Total device time of a call spent in this kernel, in milliseconds."""
@@ -164,7 +164,7 @@ class Evaluation(Frozen):
     kernel_ms: float | None = None
     reference_ms: float | None = None
     exploits: tuple[Exploit, ...] = ()
-    message: str = ""
+    message: WrittenText = ""
     """What the candidate's author may read; built from a whitelist, so that nothing secret leaks."""
     device: str = ""
     """The device that judged, for example `cuda:0 (NVIDIA H200)` or `model:h100`."""

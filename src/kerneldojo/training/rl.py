@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneldojo.episodes import PromptTooLong, first_episode, prompt, seed_of
+from kerneldojo.episodes import seed_of
 from kerneldojo.files import write_whole
 from kerneldojo.pool import Executor
 from kerneldojo.schema import Episode, Problem
@@ -27,6 +27,7 @@ from kerneldojo.training.ahead import play_beside
 from kerneldojo.training.checkpoints import CheckpointError, Checkpoints
 from kerneldojo.training.config import RLConfig
 from kerneldojo.training.display import Display
+from kerneldojo.training.fitting import check_template, fitted
 from kerneldojo.training.journal import Journal, read_journal
 from kerneldojo.training.judges import judges_after_writing
 from kerneldojo.training.learner import Learner, open_learner
@@ -53,7 +54,7 @@ def train_rl(config: RLConfig, executor: Executor, ranks: Ranks, *, resume: bool
         learner = open_learner(
             config.model, config.optimizer, ranks, seed=config.seed, checkpoint=latest, sampler=config.sampling.engine
         )
-        _check_template(config, problems[0], learner)
+        check_template(config, problems[0], learner)
         run = _Training(fitted(config, learner), learner, executor, problems, held_out, checkpoints)
         return run.run(latest, show=show and ranks.is_first)
 
@@ -72,39 +73,6 @@ def _held_out(config: RLConfig) -> list[Problem]:
     if not config.evaluation.problems:
         return []
     return _problems(config, config.evaluation.problems, "evaluation.problems")[: config.evaluation.num_problems]
-
-
-def _check_template(config: RLConfig, problem: Problem, learner: Learner) -> None:
-    """Write a prompt before anything else: a chat template is a program, and `play.template` are its arguments."""
-    try:
-        prompt(first_episode(problem, config.play), learner.tokenizer)
-    except PromptTooLong:  # is not the template's fault, and ends an episode rather than a run
-        return
-    except ValueError as error:
-        raise ConfigError(f"{'play.template' if config.play.template else 'model.path'}: {error}") from error
-
-
-def fitted(config: RLConfig, learner: Learner) -> RLConfig:
-    """`config` with prompts that leave room for an answer in the model's positions.
-
-    Without a limit of their own, the longest that do. An episode ends where its next prompt does not fit.
-
-    Raises:
-        ConfigError: prompts and answers as long as they may be do not fit the model together.
-    """
-    play = config.play
-    positions = getattr(learner.model.config, "max_position_embeddings", None)
-    if positions is None:
-        return config
-    room = positions - play.max_answer_tokens
-    if room < (play.max_prompt_tokens or 1):
-        prompts = "" if play.max_prompt_tokens is None else f"prompts of {play.max_prompt_tokens} tokens and "
-        raise ConfigError(
-            f"play.max_answer_tokens: {prompts}answers of {play.max_answer_tokens} do not fit the model, which has "
-            f"{positions} positions"
-        )
-    limit = room if play.max_prompt_tokens is None else play.max_prompt_tokens
-    return config.model_copy(update={"play": play.model_copy(update={"max_prompt_tokens": limit})})
 
 
 class _Training:
