@@ -20,6 +20,7 @@ from kerneldojo.judging.idleness import Canary
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.shares import LEAST_PART_BYTES, MAX_KEPT, Shares
+from kerneldojo.judging.stops import stopped
 from kerneldojo.judging.surroundings import request
 
 GIB = 1 << 30
@@ -152,6 +153,18 @@ def test_a_hosted_process_stops_at_once_and_goes_on_as_if_nothing_had_been(serve
         assert session.ended is not None
         session.freeze()  # What has ended needs no freezing.
         session.thaw()
+
+
+def test_what_is_stopped_for_a_while_goes_on_whatever_happens_meanwhile(server: ForkServer) -> None:
+    with Session(server, host_arena(COMPILE_ARENA_BYTES), request(Protocol(), "h100")) as session:
+        with pytest.raises(ZeroDivisionError), stopped([session]):
+            session.post("release", start=0, stop=0)
+            assert not session._door.has_frame(0.3)
+            raise ZeroDivisionError
+        session.collect(30.0)
+        session.kill()
+        with stopped([session]):  # What has ended needs no stopping.
+            pass
 
 
 def test_several_are_told_to_stop_before_any_is_waited_for(server: ForkServer) -> None:

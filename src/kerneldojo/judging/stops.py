@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -48,7 +49,7 @@ class Stop:
     num_windows: int = 1
 
 
-def freeze(sessions: list[Freezable], frozen: list[Freezable]) -> None:
+def freeze(sessions: Sequence[Freezable], frozen: list[Freezable]) -> None:
     """Stop all that have not ended, and add them to `frozen`, those too that are slow to stop."""
     living = [session for session in sessions if session.ended is None]
     frozen += living
@@ -60,8 +61,19 @@ def freeze(sessions: list[Freezable], frozen: list[Freezable]) -> None:
             session.wait_frozen()
 
 
-def thaw(sessions: list[Freezable]) -> None:
+def thaw(sessions: Sequence[Freezable]) -> None:
     """Let them go on, without waiting for that."""
     for session in sessions:
         with contextlib.suppress(WireError, Infrastructure):
             session.thaw()
+
+
+@contextlib.contextmanager
+def stopped(sessions: Sequence[Freezable]) -> Generator[None]:
+    """A context in which these do not run; afterwards they go on where they were."""
+    frozen: list[Freezable] = []
+    try:
+        freeze(sessions, frozen)
+        yield
+    finally:
+        thaw(frozen)

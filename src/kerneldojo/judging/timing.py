@@ -17,7 +17,6 @@ import torch
 from kerneldojo.contestant import tree
 from kerneldojo.devices.cuda import charges, trials
 from kerneldojo.devices.cuda import page as pages
-from kerneldojo.devices.cuda.inputs import InputSets
 from kerneldojo.devices.cuda.series import Series
 from kerneldojo.devices.cuda.series import charge as charge_of
 from kerneldojo.devices.cuda.trials import Trials
@@ -33,6 +32,7 @@ from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.rounds import Match, secret_seed
 from kerneldojo.judging.ruling import Ruling, exploit, of_candidate
 from kerneldojo.judging.sides import SideEnded, post, post_reference, side
+from kerneldojo.judging.stops import stopped
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Roofline, Status, Timing, content_hash
 
@@ -68,7 +68,7 @@ def run(
     )
     try:
         _post(bench, prepared, match, findings, sides)
-        result = _run(bench, sides, prepared.inputs, findings.protocol, inspection, between)
+        result = _run(bench, prepared, sides, findings.protocol, inspection, between)
     except SideEnded as ended:
         _hear_others(prepared, ended.side)
         if ended.side == "twin":  # It broke without its kernels: then its time says nothing, and others go on.
@@ -142,8 +142,8 @@ def _post(bench: Any, prepared: Prepared, match: Match, findings: Findings, side
 
 def _run(
     bench: Any,
+    prepared: Prepared,
     sides: dict[str, Side],
-    inputs: InputSets,
     protocol: Protocol,
     inspect: Inspection,
     between: Callable[[], None] | None,
@@ -156,9 +156,18 @@ def _run(
         seconds=protocol.timing_seconds,
         is_brisk=bench.pace.brisk_rounds,
     )
-    racing = list(sides.values())
+    candidates = [hosted.session for name, hosted in prepared.hosted.items() if name != "reference"]
     try:
-        return trials.run(bench.stopwatch, racing, inputs, bench.clock, effort, inspect=inspect, between=between)
+        return trials.run(
+            bench.stopwatch,
+            list(sides.values()),
+            prepared.inputs,
+            bench.clock,
+            effort,
+            inspect=inspect,
+            still=lambda: stopped(candidates),
+            between=between,
+        )
     except pages.Late as late:
         raise SideEnded(late.side or "contestant", Late("timed calls")) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -143,9 +144,15 @@ def race(log: Log, *, is_brisk: bool, all_fail_at: int = -1, **of_contestant: An
         assert all(window.in_bounds and window.disjoint for window in timed.values() if window.state == pages.OK)
         log.append(("judge", "inspect"))
 
+    @contextlib.contextmanager
+    def still() -> Generator[None]:
+        log.append(("judge", "stop"))
+        yield
+        log.append(("judge", "let go"))
+
     device: Any = SimpleNamespace(read=lambda: None)
     effort = Effort(min_windows=6, max_windows=6, min_calls=1, seconds=60.0, warm_up_windows=1, is_brisk=is_brisk)
-    found = trials.run(HostStopwatch(log), sides, Inputs(log), device, effort, inspect=inspect)  # type: ignore[arg-type]
+    found = trials.run(HostStopwatch(log), sides, Inputs(log), device, effort, inspect=inspect, still=still)  # type: ignore[arg-type]
     for one in contestants:
         one.thread.join(20)
         assert not one.thread.is_alive(), "its series was not ended"
@@ -186,6 +193,27 @@ def test_what_is_awake_is_what_is_timed_and_content_changes_after_that(is_brisk:
             awake.discard(who)
         elif what == "release":
             assert not awake - {"contestant"}, "outputs are all looked at before any is freed"
+
+
+@pytest.mark.parametrize("is_brisk", [False, True])
+def test_nobody_else_runs_from_before_the_reference_is_timed_until_the_round_has_been_looked_at(is_brisk: bool) -> None:
+    log: Log = []
+    race(log, is_brisk=is_brisk)
+    is_stopped, num_timed, unlooked = False, 0, False
+    for who, what in log:
+        if who == "judge":
+            assert not (what == "let go" and unlooked), "what was written to the inputs could be put back"
+            is_stopped = what == "stop" or (is_stopped and what != "let go")
+            unlooked = unlooked and what != "inspect"
+        elif what == "window" and is_stopped:
+            assert who == "reference"
+            num_timed += 1
+            unlooked = True
+    assert num_timed == 6, "each window that counts, and no other"
+    stops = [index for index, one in enumerate(log) if one == ("judge", "stop")]
+    assert all(log.index(("judge", "flush"), stop) < log.index(("reference", "prime"), stop) for stop in stops), (
+        "what was launched before is seen by the flush and by the bringing in of the context"
+    )
 
 
 @pytest.mark.parametrize("is_brisk", [False, True])

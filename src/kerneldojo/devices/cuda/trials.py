@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from kerneldojo.devices.cuda.inputs import InputSets, set_bytes
 from kerneldojo.devices.cuda.lengths import longest_window, plan_lengths
 from kerneldojo.devices.cuda.series import Series, fits
 from kerneldojo.devices.cuda.window import Side, Stopwatch
-from kerneldojo.devices.cuda.window_rounds import ASK_EVERY, Effort, Inspect, Rounds
+from kerneldojo.devices.cuda.window_rounds import ASK_EVERY, Effort, Inspect, Rounds, Still
 
 WARMED_US = 1000.0
 """Calls shorter than this are warmed up before each window; what a cold launch adds to longer ones is lost in them."""
@@ -46,6 +47,7 @@ def run(
     effort: Effort,
     *,
     inspect: Inspect | None = None,
+    still: Still = contextlib.nullcontext,
     between: Callable[[], None] | None = None,
 ) -> Trials:
     """Measure `sides`, whose call loops must be serving; ends their series.
@@ -53,6 +55,7 @@ def run(
     Args:
         stopwatch, sides, inputs, device, effort: see there.
         inspect: looks at each round.
+        still: see there; without it nobody is stopped.
         between: called every few rounds, while no side is at work.
 
     Raises:
@@ -62,7 +65,7 @@ def run(
     series = {side.name: Series(is_trusted=side.is_trusted) for side in sides}
     watch = Watch()
     chance = random.SystemRandom()
-    rounds = Rounds(stopwatch, sides, inputs, series, inspect, chance, effort)
+    rounds = Rounds(stopwatch, sides, inputs, series, inspect, still, chance, effort)
     has_spare = inputs.count >= FEW_SETS  # The last set is for calls that nobody times.
     longest = min(inputs.count - has_spare, pages.MAX_CALLS, *(_room(side) for side in sides))
     try:

@@ -1,12 +1,13 @@
 """Rounds of windows: fresh content, then a window of each side, under equal conditions.
 
-Content is written once for a round, and then each side gets its window after a flush: the contestant first, the others
-in random order. The reference's outputs of that very round are what the others' sampled outputs are compared with, by
-whoever passes `inspect`.
+Content is written once for a round, and then each side gets its window after a flush: the contestant first, its silent
+twin next, and who is trusted last, while nobody else runs. The reference's outputs of that very round are what the
+others' sampled outputs are compared with, by whoever passes `inspect`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,11 @@ USUAL_PRIME = (0.6, 1.6)
 
 Inspect = Callable[[int, dict[str, Timed]], None]
 """Called after each round with its length and the windows by side, while all outputs are still there."""
+
+Still = Callable[[], contextlib.AbstractContextManager[None]]
+"""In it processes of sides that are not trusted do not run. Entered before a trusted side's window is prepared, left
+when the round has been looked at: so nobody works beside the reference to slow it down, and what somebody wrote to the
+inputs is still there to be seen."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,7 @@ class Rounds:
         inputs: InputSets,
         series: dict[str, Series],
         inspect: Inspect | None,
+        still: Still,
         chance: random.SystemRandom,
         effort: Effort,
     ) -> None:
@@ -82,7 +89,7 @@ class Rounds:
         self._releasing: list[Side] = []
         """Sides that were told to free their outputs, and may still be at it."""
         self._stopwatch, self._sides, self._inputs = stopwatch, sides, inputs
-        self._series, self._inspect, self._chance = series, inspect, chance
+        self._series, self._inspect, self._still, self._chance = series, inspect, still, chance
         self._found: dict[str, Fit] = {}
         self._found_at = -1
         """The number of rounds that `_found` is of."""
@@ -116,27 +123,30 @@ class Rounds:
         # Stamped once a round, for the same reason: all sides of a round must see the same content.
         stamp: Callable[[], None] | None = self._inputs.draw_stamp(length)
         timed: dict[str, Timed] = {}
-        for side, following in zip_longest(order, order[1:]):  # Nobody may be left to play.
-            plan = plans.get(side.layouts) or plans.setdefault(side.layouts, draw_plan(length, side.layouts))
-            try:
-                result = self._stopwatch.time(
-                    side,
-                    length,
-                    plan,
-                    stamp=stamp,
-                    with_events=with_events,
-                    is_warmed=self.is_warmed,
-                    is_woken=self._effort.is_brisk,
-                    following=following if self._effort.is_brisk else None,
-                )
-                stamp = None
-            except pages.Late as late:
-                late.side = side.name
-                raise
-            timed[side.name] = result
-            self._note(side.name, result, counted=counted)
-        if self._inspect is not None and timed:
-            self._inspect(length, timed)
+        with contextlib.ExitStack() as stack:
+            for side, following in zip_longest(order, order[1:]):  # Nobody may be left to play.
+                plan = plans.get(side.layouts) or plans.setdefault(side.layouts, draw_plan(length, side.layouts))
+                if side.is_trusted and counted:
+                    stack.enter_context(self._still())
+                try:
+                    result = self._stopwatch.time(
+                        side,
+                        length,
+                        plan,
+                        stamp=stamp,
+                        with_events=with_events,
+                        is_warmed=self.is_warmed,
+                        is_woken=self._effort.is_brisk,
+                        following=following if self._effort.is_brisk else None,
+                    )
+                    stamp = None
+                except pages.Late as late:
+                    late.side = side.name
+                    raise
+                timed[side.name] = result
+                self._note(side.name, result, counted=counted)
+            if self._inspect is not None and timed:
+                self._inspect(length, timed)
         for side in playing:
             if self._series[side.name].failed == pages.OK:
                 self._stopwatch.order_release(side)
@@ -192,9 +202,9 @@ class Rounds:
 
     def _order(self, sides: list[Side]) -> list[Side]:
         """Whom the judge does not trust and whose figure counts comes first: it has no time to compute on the inputs
-        while others are timed. The rest by chance."""
+        while others are timed. Who is trusted comes last, when all others can stand still."""
         mixed = self._chance.sample(sides, len(sides))
-        return sorted(mixed, key=lambda side: side.is_trusted or not side.is_decisive)
+        return sorted(mixed, key=lambda side: (side.is_trusted, not side.is_decisive))
 
     def _note(self, name: str, result: Timed, *, counted: bool) -> None:
         series = self._series[name]
