@@ -473,10 +473,11 @@ def test_a_fork_server_that_dies_takes_its_runners_with_it_and_no_more(
     assert len(idle(bench)) == 1
 
 
+@pytest.mark.parametrize("contexts_beside", [False, True])
 def test_verdicts_beside_each_other_stand_still_in_a_window(
-    server: ForkServer, windows: Windows, asked: dict[Session, list[str]], tmp_path: Path
+    server: ForkServer, windows: Windows, asked: dict[Session, list[str]], tmp_path: Path, contexts_beside: bool
 ) -> None:
-    bench = HostBench(server, 3, 2)
+    bench = HostBench(server, 3, 2, pace=Pace(contexts_beside=contexts_beside))
     bench._canary = AlwaysClean()  # type: ignore[assignment]
     sources = [*(f"{HONEST}# {number}\n" for number in range(3)), HONEST.replace("return y", "return y + 1")]
     with ThreadPoolExecutor(5) as threads:

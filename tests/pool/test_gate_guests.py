@@ -120,6 +120,34 @@ def test_one_that_is_alone_lets_nobody_in_and_waits_for_those_inside() -> None:
     assert after.is_set()
 
 
+@pytest.mark.parametrize("how", ["its processes end", "a process makes its context"])
+def test_what_is_done_beside_windows_holds_nobody_up(sleeper: Sleeper, how: str) -> None:
+    gate, away, back = Gate(2), threading.Event(), threading.Event()
+
+    def other() -> None:
+        with gate.admit() as guest:
+            guest.sessions.append(sleeper)
+            if how == "its processes end":
+                with guest.beside_windows([sleeper]):
+                    away.set()
+                    back.wait(60)
+            else:
+                sleeper.runs_beside_windows = True
+                away.set()
+                guest.wait(back.wait, 60.0)
+            assert guest.sessions == [sleeper]
+
+    thread = threading.Thread(target=other, daemon=True)
+    thread.start()
+    away.wait()
+    with gate.admit() as guest, guest.window():
+        assert sleeper.num_stops == 0
+        back.set()
+        thread.join(0.2)
+        assert thread.is_alive(), "it went on in another's window"
+    assert finished(thread)
+
+
 def test_a_busy_device_is_given_time_to_become_idle() -> None:
     times = iter([10.0] * 15 + [90.0] * 9 + [10.0] * 3)
     canary = Canary(lambda: next(times))

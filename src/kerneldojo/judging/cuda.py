@@ -33,10 +33,11 @@ from kerneldojo.judging.gate import Guest
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.protocol import Protocol
+from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.ruling import Ruling, of_candidate
 from kerneldojo.judging.shares import CONTEXT_BYTES
-from kerneldojo.judging.twin import OPEN_SECONDS, Twin
+from kerneldojo.judging.twin import OPEN_SECONDS, Twin, ours
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.judging.workshop import Workshop
 from kerneldojo.languages import Language
@@ -143,6 +144,8 @@ class _Verdict:
                 contestant.post_parse()
                 contestant.collect_parse(protocol.load_timeout)
                 contestant.wait_ready(protocol.load_timeout)
+            if self._opens_first:
+                self._open_blank(reference, contestant)
             with findings.stage("build"):
                 parties += self.workshop.open(bench, protocol, guest)
                 contestant.post_load()
@@ -157,17 +160,14 @@ class _Verdict:
                     raise
                 contestant.hosted.session.wait_started()
                 findings.isolation = contestant.hosted.session.measures
-            with findings.stage("contexts"):
-                reference.post_open()
-                with self._opening(contestant, inputs):
-                    contestant.post_open()
-                    reference.prepare()
-                    contestant.collect_open(OPEN_SECONDS)
+            if not self._opens_first:
+                self._open_loaded(reference, contestant, inputs)
             twin = Twin(
                 early or self._silent(parties, inputs),  # Locked in meanwhile, and no more than that.
                 self._build_seconds,
                 lambda: self._opening(twin.contestant, inputs),
                 is_loading=early is not None,
+                is_beside_windows=bench.pace.contexts_beside,
             )
             with findings.stage("audit"):
                 limit = bench.room(guest).heap_bytes
@@ -175,6 +175,31 @@ class _Verdict:
             match = Match(reference, contestant, conduct)
             self._play(match, twin)
             self._measure(match, twin, inputs)
+
+    @property
+    def _opens_first(self) -> bool:
+        """Whether the contestant's context is made before its source is imported, so that windows need not wait."""
+        return self.bench.pace.contexts_beside and not self._is_slow_to_build
+
+    def _open_blank(self, reference: Reference, contestant: Contestant) -> None:
+        session = contestant.hosted.session
+        with self.findings.stage("contexts"):
+            reference.post_open()
+            session.runs_beside_windows = True
+            with ours():
+                contestant.post_open()
+            reference.prepare()
+            with ours():
+                contestant.collect_open(OPEN_SECONDS)
+            session.runs_beside_windows = False
+
+    def _open_loaded(self, reference: Reference, contestant: Contestant, inputs: Any) -> None:
+        with self.findings.stage("contexts"):
+            reference.post_open()
+            with self._opening(contestant, inputs):
+                contestant.post_open()
+                reference.prepare()
+                contestant.collect_open(OPEN_SECONDS)
 
     @property
     def _build_seconds(self) -> float:
@@ -206,9 +231,11 @@ class _Verdict:
             with self.findings.stage("end"), contextlib.ExitStack() as stack:
                 for session in sessions:
                     session.order_end()
+                stack.callback(self.bench.tidy)
+                if self.bench.pace.contexts_beside:
+                    stack.enter_context(self.guest.beside_windows(sessions))
                 for session in sessions:
                     stack.callback(session.close)
-                self.bench.tidy()
 
     def _check_hoard(self, sessions: list[Session]) -> None:
         """See whether what others lacked was in the candidate's hands: beyond its arena the driver gives what there is.

@@ -20,7 +20,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -118,7 +118,8 @@ class Gate:
                 # Asked anew each time: a guest may leave while it is waited for, and nobody comes in meanwhile.
                 self._changed.wait_for(lambda: not any(other.is_busy for other in self._guests if other is not guest))
                 others = [other for other in self._guests if other is not guest]
-            freeze([session for other in others for session in other.sessions], stop.frozen)
+            theirs = [session for other in others for session in other.sessions]
+            freeze([session for session in theirs if not session.runs_beside_windows], stop.frozen)
             guest.seconds_stopping += time.monotonic() - since
         except BaseException:
             self.close_window()
@@ -283,6 +284,21 @@ class Guest:
             held += self._gate.set_busy(self, True)
             self._give_back(held)
         return max(remaining, 0.0)
+
+    @contextmanager
+    def beside_windows(self, sessions: Collection[Freezable]) -> Generator[None]:
+        """Wait for something about `sessions` that need not stop for another's window, such as their end.
+
+        Meanwhile nobody waits for this guest, and they are not frozen; afterwards it waits while it is held.
+        """
+        mine = [session for session in self.sessions if session in sessions]
+        self.sessions = [session for session in self.sessions if session not in sessions]
+        self._gate.set_busy(self, False)
+        try:
+            yield
+        finally:
+            self._give_back(self._gate.set_busy(self, True))
+            self.sessions += [session for session in mine if session.ended is None]
 
     def return_from_command(self) -> None:
         """Be busy again, whatever ended the command."""

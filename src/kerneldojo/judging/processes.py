@@ -57,6 +57,8 @@ class Session:
         """What isolation holds; known once `wait_started` returned."""
         self._keeper = 0
         """Process id of its keeper, known with `measures`; everything that is hosted hangs below it."""
+        self.runs_beside_windows = False
+        """Whether it need not stand still in others' windows: it is making a context, and is nobody's yet."""
         self._number = 0
         self._answered = 0
         self._pid = 0

@@ -27,6 +27,7 @@ class Twin:
         build_seconds: how long it may take to load.
         opening: around making its context where the source is loaded before: says whose fault a failure is.
         is_loading: whether the source is being loaded already; else that comes after the context.
+        is_beside_windows: whether its context may be made while another verdict is timed.
     """
 
     def __init__(
@@ -36,10 +37,12 @@ class Twin:
         opening: Callable[[], AbstractContextManager[None]],
         *,
         is_loading: bool = False,
+        is_beside_windows: bool = False,
     ) -> None:
         self.contestant = contestant
         self._build_seconds = build_seconds
         self._opening = opening
+        self._is_beside_windows = is_beside_windows
         self._has_set_out = False
         self._outcome: bool | None = None
         self._steps = self._open_loaded() if is_loading else self._open_and_load()
@@ -74,11 +77,13 @@ class Twin:
         """Each `yield` is a wait for an answer; returns whether all went well."""
         twin = self.contestant
         twin.wait_ready(self._build_seconds)
-        with _ours():
+        twin.hosted.session.runs_beside_windows = self._is_beside_windows
+        with ours():
             twin.post_open()
         yield
-        with _ours():
+        with ours():
             twin.collect_open(OPEN_SECONDS)
+        twin.hosted.session.runs_beside_windows = False
         try:
             twin.post_load()
             yield
@@ -102,9 +107,9 @@ class Twin:
 
 
 @contextlib.contextmanager
-def _ours() -> Generator[None]:
+def ours() -> Generator[None]:
     """Nothing of the candidate's has run in it: whatever ends it is a fault of ours."""
     try:
         yield
     except HostedEnd as end:
-        raise Infrastructure(f"the silent twin could not open its device: {end}") from None
+        raise Infrastructure(f"a process that had seen nothing could not open its device: {end}") from None

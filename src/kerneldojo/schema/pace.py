@@ -26,6 +26,10 @@ class Pace(Frozen):
     profile_beside: bool = True
     """Whether the profile is taken while others may use the device, and again in a window of its own only where that
     shows (`judging.profile`)."""
+    contexts_beside: bool = False
+    """Whether a process in which nothing of a candidate has run may make its context, and one that was killed lose it,
+    while another verdict is timed. A contestant then makes its context before its source is imported, so that a source
+    that does not import costs one. What it gains, and what it does to figures, has not been measured yet."""
 
 
 ONE_AT_A_TIME = Pace(windows_in_a_row=1, brisk_rounds=False, recycle_memory=False, profile_beside=False)
