@@ -16,7 +16,7 @@ from toy_world import TextJudge
 from kerneldojo.policies.rows import SamplerConfig
 from kerneldojo.training.learner import open_learner
 from kerneldojo.training.models import LoRAConfig, ModelConfig, check_path, load_model
-from kerneldojo.training.optimizing import OptimizerConfig
+from kerneldojo.training.optimizing import OptimizerConfig, check_rows
 from kerneldojo.training.parallel import Ranks
 from kerneldojo.training.rl import train_rl
 from kerneldojo.training.settings import ConfigError
@@ -226,3 +226,11 @@ def test_new_tokens_need_a_model_that_can_learn_them(adapted: Path, ranks: Ranks
             ModelConfig.model_validate(told)
     with pytest.raises(ConfigError, match=r"^model\.new_tokens: adapters"):
         opened(ranks, path=str(adapted), new_tokens=["<idea>"])
+
+
+def test_muon_is_refused_where_a_matrix_has_no_row_for_every_rank() -> None:
+    thin = torch.nn.Sequential(torch.nn.Linear(8, 3), torch.nn.Linear(3, 8))
+    check_rows(thin, OptimizerConfig(matrices="muon"), 3)
+    check_rows(thin, OptimizerConfig(), 4)
+    with pytest.raises(ConfigError, match=r"^optimizer.matrices: .* has 3 for 4 ranks$"):
+        check_rows(thin, OptimizerConfig(matrices="muon"), 4)

@@ -23,7 +23,7 @@ from kerneldojo.policies.sampler import Sampler, SamplerConfig, end_ids_of
 from kerneldojo.policies.weights import make_room
 from kerneldojo.training.checkpoints import load_state, random_state, restore_random_state
 from kerneldojo.training.models import ModelConfig, add_rows, check_path, loading, open_model
-from kerneldojo.training.optimizing import OptimizerConfig, Optimizers
+from kerneldojo.training.optimizing import OptimizerConfig, Optimizers, check_rows
 from kerneldojo.training.packing import Batch
 from kerneldojo.training.parallel import (
     Ranks,
@@ -68,6 +68,7 @@ class Learner:
             model.gradient_checkpointing_enable({"use_reentrant": False})
             if adapter is not None:
                 model.enable_input_require_grads()
+        check_rows(model, optimizer, ranks.count)
         # Tried out on the CPU: no device of several ranks ever has all of the model.
         traits = ranks.from_first(traits_of(model) if ranks.is_first else None)
         weights = take_weights(model) if ranks.count > 1 else {}

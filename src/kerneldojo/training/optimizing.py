@@ -18,6 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from kerneldojo.schema import Settings
+from kerneldojo.training.settings import ConfigError
 
 ROUNDING = 1e-6
 """What torch adds to a norm before it divides by it."""
@@ -128,6 +129,19 @@ class Optimizers:
         """Forget the gradients."""
         for optimizer in self.each:
             optimizer.zero_grad(set_to_none=True)
+
+
+def check_rows(model: nn.Module, config: OptimizerConfig, num_ranks: int) -> None:
+    """See that Muon can have a row of each of its matrices on every rank, as torch's needs.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    fewest = min((one.shape[0] for one in matrices_of(model)), default=num_ranks)
+    if config.matrices == "muon" and fewest < num_ranks:
+        raise ConfigError(
+            f"optimizer.matrices: muon needs a row of each matrix on every rank; one has {fewest} for {num_ranks} ranks"
+        )
 
 
 def matrices_of(model: nn.Module) -> list[nn.Parameter]:
