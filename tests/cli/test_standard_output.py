@@ -51,7 +51,8 @@ def test_json_is_one_line_of_ascii_that_any_reader_takes() -> None:
     assert text.count("\n") == 1
     assert all(character.isprintable() for character in text.rstrip("\n"))
     loaded = json.loads(text)
-    assert loaded["message"] == HOSTILE * 3
+    assert loaded["device"] == HOSTILE
+    assert loaded["message"] == (HOSTILE[:-1] + "\ufffd") * 3, "no file holds half a character"
     assert loaded["max_error"] is None
 
 
