@@ -1,4 +1,5 @@
 import random
+from contextlib import nullcontext
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
@@ -314,7 +315,7 @@ def test_a_reference_that_is_known_well_enough_plays_less_often_and_by_chance() 
         for name in ("contestant", "reference")
     ]
     series = {name: Series(windows=windows(80.0, 250.0, 3.0)) for name in ("contestant", "reference")}
-    round_: Any = Rounds(None, sides, None, series, None, random.SystemRandom(), Effort(target_error=0.01))  # type: ignore[arg-type]
+    round_: Any = Rounds(None, sides, None, series, None, nullcontext, random.SystemRandom(), Effort(target_error=0.01))  # type: ignore[arg-type]
     assert all(round_._plays(side) for side in sides * 50), "nobody has been looked at yet"
     round_.relax()
     mine, theirs = ([round_._plays(side) for _ in range(900)] for side in sides)
