@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import random
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -63,13 +65,33 @@ def test_figures_agree_with_each_other(episodes: list[Episode]) -> None:
     for figure in metrics.figures:
         if figure.value is not None:
             assert math.isfinite(figure.value)
-            if figure.low is None or figure.high is None:  # of one problem alone nothing can be drawn again
-                assert figure.low is figure.high and (figure.unit == "sample" or figure.count == 1)
+            is_share = figure.name in ("correct", "fast")
+            if figure.low is None or figure.high is None:  # of one problem alone, or of speedups that are all alike
+                assert figure.low is figure.high
+                assert figure.unit == "sample" or figure.count == 1 or not is_share
                 continue
             assert figure.low <= figure.high
+            if is_share:
+                assert 0 <= figure.low <= figure.value <= figure.high <= 1
+                assert figure.low < figure.high, "no number of problems leaves no doubt"
             assert metrics.counts.problems > 1 and figure.count > 1
     assert metrics == measure(episodes, QUICK)
     assert Metrics.model_validate_json(metrics.model_dump_json()) == metrics
+
+
+@pytest.mark.parametrize(("solved", "expected"), [(1.0, (0.631, 1.0)), (0.0, (0.0, 0.369)), (0.5, (0.315, 0.685))])
+def test_problems_that_are_all_alike_do_not_exclude_others(solved: float, expected: tuple[float, float]) -> None:
+    """Clopper and Pearson's interval for 8 of 8, and for none of 8."""
+    import numpy as np
+
+    draws, ones = Bootstrap(8), np.ones(8)
+    about = partial(pytest.approx, abs=1e-3)
+    assert draws.ratio(ones * solved, ones, bounds=(0.0, 1.0)) == about((solved, *expected))
+    assert draws.ratio(ones * 3 * solved, ones) == (3 * solved, None, None)
+    assert draws.ratio(ones * 0.0, ones, bounds=(-1.0, 1.0)) == about((0.0, -0.369, 0.369))
+    more = Bootstrap(100).ratio(np.full(100, solved), np.ones(100), bounds=(0.0, 1.0))
+    assert more is not None and more[1] is not None and more[2] is not None
+    assert more[2] - more[1] == about(0.0362)
 
 
 def test_fast_is_strict_as_kernelbench_scores_and_a_lazy_answer_is_not_faster() -> None:
@@ -240,6 +262,15 @@ def test_the_bootstrap_draws_problems_and_covers() -> None:
     assert found[1] == pytest.approx(0.264, abs=0.03)
     assert found[2] == pytest.approx(0.536, abs=0.03)
     assert found == Bootstrap(50, seed=3).ratio(shares, np.full(50, 8.0))
+
+
+def test_figures_do_not_depend_on_the_order_in_which_episodes_ended() -> None:
+    episodes = run(7, 3, 2)
+    shuffled = random.Random(1).sample(episodes, len(episodes))
+    assert measure(shuffled, QUICK).figures == measure(episodes, QUICK).figures
+    faster = run(7, 3, 2, boost=1.1)
+    differences = compare(shuffled, faster, config=QUICK).differences
+    assert differences == compare(episodes, faster, config=QUICK).differences
 
 
 def test_one_problem_has_no_interval_and_decides_nothing() -> None:

@@ -122,7 +122,8 @@ def _small_print(metrics: Metrics) -> Iterator[Text]:
         yield Text(f"Cost of the searches: {cost_words(metrics.search_cost)}.")
     words = "more than" if metrics.config.strictly else "at least"
     yield Text(
-        f"fast at p: correct and {words} p times as fast. Ranges: 95 %, bootstrap over problems. "
+        f"fast at p: correct and {words} p times as fast. Ranges: 95 %, bootstrap over problems, "
+        "and what problems that are all alike do not exclude. "
         "The best turn and best@k are chosen by the verdicts that they report.",
         "dim",
     )

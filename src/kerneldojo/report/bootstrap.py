@@ -4,6 +4,11 @@ The samples of one problem are alike: eight answers to an easy problem are not e
 again, with repeats, is whole problems with everything in them (the cluster bootstrap: Davison and Hinkley, Bootstrap
 Methods and their Application, section 3.8), and the interval spans the middle 95 % of the figure over the draws. It
 speaks of other problems like these; what would change with other samples is inside it.
+
+Where all problems are alike (all solved, say) every draw is, too, and would seem to leave no doubt. But eight solved
+problems do not exclude that a third of all are otherwise. So then the interval is what they do not exclude: as
+Clopper and Pearson (1934) have it for shares, a part q of others that n problems miss with probability
+(1 - q) ** n = 2.5 %, each as far off as the figure can be.
 """
 
 from __future__ import annotations
@@ -16,6 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+MISSED = 0.025
+"""How probable it may be that problems which are otherwise are all missed, on either side of a 95 % interval."""
+
+ALIKE = 1e-9
+"""Draws that differ by less, relative to the figure, differ by rounding."""
 
 
 def same(value: Floats) -> Floats:
@@ -39,7 +49,11 @@ class Bootstrap:
         return generator.multinomial(self.num_problems, share, size=self.num_draws).astype(np.float64)
 
     def ratio(
-        self, numerators: Floats, denominators: Floats, finish: Callable[[Floats], Floats] = same
+        self,
+        numerators: Floats,
+        denominators: Floats,
+        finish: Callable[[Floats], Floats] = same,
+        bounds: tuple[float, float] | None = None,
     ) -> tuple[float, float | None, float | None] | None:
         """`finish(sum of numerators / sum of denominators)` with its 95 % interval.
 
@@ -47,10 +61,12 @@ class Bootstrap:
             numerators: (num_problems,) what each problem adds above the line.
             denominators: (num_problems,) what it adds below: 1 a problem, or its number of samples.
             finish: applied to the ratio, for example `np.exp` for a geometric mean.
+            bounds: least and largest that the figure can be; None if it has none.
 
         Returns:
             (value, low, high); None if the denominators sum to zero. Draws without a denominator are left out. Of one
-            problem alone nobody can say how far others lie from it: then there is a value and no interval.
+            problem alone nobody can say how far others lie from it: then there is a value and no interval. Nor can
+            anybody of several that are all alike, where the figure has no bounds.
         """
         if denominators.sum() <= 0:
             return None
@@ -60,5 +76,10 @@ class Bootstrap:
         below = self.weights @ denominators
         kept = below > 0
         draws = finish((self.weights @ numerators)[kept] / below[kept])
-        low, high = np.quantile(draws, (0.025, 0.975))
-        return value, float(low), float(high)
+        if np.ptp(draws) > ALIKE * max(1.0, abs(value)):
+            low, high = np.quantile(draws, (0.025, 0.975))
+            return value, float(low), float(high)
+        if bounds is None:
+            return value, None, None
+        unseen = 1 - MISSED ** (1 / np.count_nonzero(denominators))
+        return value, value - unseen * (value - bounds[0]), value + unseen * (bounds[1] - value)

@@ -37,7 +37,8 @@ class Difference(Frozen):
     b: float
     difference: float
     low: float | None = None
-    """Lower end of the 95 % interval of the difference; None where there is only one problem."""
+    """Lower end of the 95 % interval of the difference; None where there is only one problem, or where speedups differ
+    by the same on all."""
     high: float | None = None
     count: int
     """Problems that both runs have scored samples of."""
@@ -110,7 +111,7 @@ def compare(
     if not anyway:
         _check_kinds(different)
     hashes = [{problem_key(episode.problem): episode.problem.hash for episode in run} for run in runs]
-    shared = [key for key in hashes[0] if key in hashes[1]]
+    shared = sorted(key for key in hashes[0] if key in hashes[1])
     changed = [key for key in shared if hashes[0][key] != hashes[1][key]]
     paired = [key for key in shared if key not in changed]
     if not paired:
@@ -161,7 +162,9 @@ def _difference(
     columns = [np.array([_average(group, measure) for group in run.selected(selection)]) for run in (a, b)]
     present = ~(np.isnan(columns[0]) | np.isnan(columns[1]))
     means = [float(column[present].mean()) for column in columns] if present.any() else []
-    found = bootstrap.ratio(np.where(present, columns[1] - columns[0], 0.0), present.astype(np.float64))
+    bounds = None if measure.bounds is None else (measure.bounds[0] - measure.bounds[1], measure.bounds[1])
+    differences = np.where(present, columns[1] - columns[0], 0.0)
+    found = bootstrap.ratio(differences, present.astype(np.float64), bounds=bounds)
     if found is None:
         return None
     name = f"fast_{measure.p:g}" if measure.name == "fast" else measure.name

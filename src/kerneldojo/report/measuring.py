@@ -78,6 +78,11 @@ class Measure:
     finish: Callable[[Floats], Floats] = same
 
     @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Least and largest that it can be; None for speedups."""
+        return (0.0, 1.0) if self.name in ("correct", "fast") else None
+
+    @property
     def is_of_speed(self) -> bool:
         """Whether it says nothing where no answer was timed; that failures are slow would be no finding then."""
         return self.name != "correct" and self.p != 0
@@ -123,7 +128,7 @@ class Taker:
             against=self.against,
             count=int(counts.sum()),
         )
-        return self._with_value(figure, sums, counts, measure.finish)
+        return self._with_value(figure, sums, counts, measure)
 
     def per_problem(
         self, measure: Measure, selection: Selection, aggregate: Literal["average", "best"], k: int
@@ -145,7 +150,7 @@ class Taker:
             against=self.against,
             count=int(present.sum()),
         )
-        return self._with_value(figure, values, present, measure.finish)
+        return self._with_value(figure, values, present, measure)
 
     def _values(self, measure: Measure, selection: Selection) -> list[list[float]]:
         groups = self.attempts.selected(selection)
@@ -153,10 +158,10 @@ class Taker:
             return [[] for _ in groups]
         return [[value for cell in group if (value := measure.value(cell)) is not None] for group in groups]
 
-    def _with_value(
-        self, figure: Figure, numerators: Floats, denominators: Floats, finish: Callable[[Floats], Floats]
-    ) -> Figure:
-        found = self.bootstrap.ratio(numerators, denominators, finish) if self.attempts.problems else None
+    def _with_value(self, figure: Figure, numerators: Floats, denominators: Floats, measure: Measure) -> Figure:
+        if not self.attempts.problems:
+            return figure
+        found = self.bootstrap.ratio(numerators, denominators, measure.finish, measure.bounds)
         if found is None:
             return figure
         value, low, high = found

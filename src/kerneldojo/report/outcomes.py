@@ -112,7 +112,8 @@ BEST = Selection("best")
 
 @dataclass(frozen=True)
 class Attempts:
-    """All attempts of a run, grouped by problem; problems keep the order in which they first appear."""
+    """All attempts of a run, grouped by problem; problems in the order of their keys, whichever ended first: what
+    is drawn at random by place is then the same for the same episodes."""
 
     by_problem: dict[str, list[Attempt]] = field(default_factory=dict)
 
@@ -189,7 +190,7 @@ def attempts_of(episodes: Iterable[Episode], *, credited: bool = False, verdicts
         grouped.setdefault(key, []).append(Attempt(key, episode.sample, cells, is_too_long))
     for group in grouped.values():
         group.sort(key=lambda attempt: attempt.sample)
-    return Attempts(grouped)
+    return Attempts(dict(sorted(grouped.items())))
 
 
 def _cell(episode: Episode, turn: Turn, credited: bool, verdicts: Verdicts | None) -> Cell:

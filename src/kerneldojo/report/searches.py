@@ -120,7 +120,7 @@ def _figure(
     values: list[float] = []
     for group in groups:
         values.append(mean(measure.value(_cell(announced(record))) or 0.0 for record in group))
-    found = bootstrap.ratio(np.array(values), np.ones(len(values)))
+    found = bootstrap.ratio(np.array(values), np.ones(len(values)), bounds=measure.bounds)
     assert found is not None, "there is at least one problem"
     value, low, high = found
     return Figure(
