@@ -38,7 +38,8 @@ def comparison_panel(comparison: Comparison) -> RenderableType:
         also = "also " if len(others) < len(comparison.unlike) else ""
         lines.append(Text(one_line(f"They {also}differ in {', '.join(others)}."), "yellow"))
     note = (
-        "Means over problems of avg@n. Ranges: 95 %, paired bootstrap over problems; coloured where they leave 0 out."
+        "Means over problems of avg@n. Ranges: 95 %, paired bootstrap over problems, and what problems that are all "
+        "alike do not exclude; coloured where they leave 0 out."
     )
     sections = (*lines, Text(), _differences(comparison), Text(), Text(note, "dim"))
     return framed(sections, title="two runs", colour="cyan")

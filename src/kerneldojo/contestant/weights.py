@@ -143,7 +143,9 @@ def _values(own: dict[str, Any], kind: str) -> list[Any]:
 
 
 def load(module: nn.Module, values: list[torch.Tensor], names: list[str]) -> None:
-    """Copy `values` into the tensors of `module` called `names`, in place; one expanded stays if equal.
+    """Copy `values` into the tensors of `module` called `names`, in place.
+
+    A tensor whose elements share memory is one that torch does not write to: it stays, if it is equal.
 
     Raises:
         RuntimeError: shapes do not fit (torch's own message).
@@ -152,6 +154,6 @@ def load(module: nn.Module, values: list[torch.Tensor], names: list[str]) -> Non
     with torch.no_grad():
         for name, value in zip(names, values, strict=True):
             target = own[name]
-            is_shared = target.numel() > extent(target.shape, target.stride())  # torch does not write to such a tensor
+            is_shared = target.numel() > extent(target.shape, target.stride())
             if not (is_shared and torch.equal(target, value)):
                 target.copy_(value)

@@ -98,13 +98,19 @@ class Contestant:
         except HostedEnd as end:
             raise Infrastructure(f"a contestant could not be made ready: {end}") from None
 
-    def post_open(self) -> None:
-        """Begin to make its context; raises `HostedEnd`. Whose fault it is depends on what has run in it."""
+    def post_open(self, *, beside_windows: bool = False) -> None:
+        """Begin to make its context; raises `HostedEnd`. Whose fault it is depends on what has run in it.
+
+        Args:
+            beside_windows: whether it goes on while another verdict is timed: only if nothing has.
+        """
+        self.hosted.session.runs_beside_windows = beside_windows
         self.hosted.post("open")
 
     def collect_open(self, timeout: float) -> None:
         """Wait until the context is there; raises `HostedEnd`."""
         self.hosted.collect(timeout)
+        self.hosted.session.runs_beside_windows = False
 
     def load(self, timeout: float) -> None:
         """Import the source."""

@@ -145,7 +145,7 @@ class _Verdict:
                 contestant.collect_parse(protocol.load_timeout)
                 contestant.wait_ready(protocol.load_timeout)
             if self._opens_first:
-                self._open_blank(reference, contestant)
+                self._open(reference, contestant, inputs)
             with findings.stage("build"):
                 parties += self.workshop.open(bench, protocol, guest)
                 contestant.post_load()
@@ -161,7 +161,7 @@ class _Verdict:
                 contestant.hosted.session.wait_started()
                 findings.isolation = contestant.hosted.session.measures
             if not self._opens_first:
-                self._open_loaded(reference, contestant, inputs)
+                self._open(reference, contestant, inputs)
             twin = Twin(
                 early or self._silent(parties, inputs),  # Locked in meanwhile, and no more than that.
                 self._build_seconds,
@@ -181,23 +181,11 @@ class _Verdict:
         """Whether the contestant's context is made before its source is imported, so that windows need not wait."""
         return self.bench.pace.contexts_beside and not self._is_slow_to_build
 
-    def _open_blank(self, reference: Reference, contestant: Contestant) -> None:
-        session = contestant.hosted.session
+    def _open(self, reference: Reference, contestant: Contestant, inputs: Any) -> None:
         with self.findings.stage("contexts"):
             reference.post_open()
-            session.runs_beside_windows = True
-            with ours():
-                contestant.post_open()
-            reference.prepare()
-            with ours():
-                contestant.collect_open(OPEN_SECONDS)
-            session.runs_beside_windows = False
-
-    def _open_loaded(self, reference: Reference, contestant: Contestant, inputs: Any) -> None:
-        with self.findings.stage("contexts"):
-            reference.post_open()
-            with self._opening(contestant, inputs):
-                contestant.post_open()
+            with ours() if self._opens_first else self._opening(contestant, inputs):
+                contestant.post_open(beside_windows=self._opens_first)
                 reference.prepare()
                 contestant.collect_open(OPEN_SECONDS)
 

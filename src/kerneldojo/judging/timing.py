@@ -2,7 +2,7 @@
 
 `kernel_ms` is the slope of the window's duration over its length, so that everything which a window costs once (the
 signal, the switch between contexts, the judge's own sampling) does not enter. The reference is measured in the same
-rounds, on the same inputs, in random order. See `docs/timing.md`.
+rounds, on the same inputs, while the candidate's processes stand still. See `docs/timing.md`.
 """
 
 from __future__ import annotations

@@ -77,13 +77,11 @@ class Twin:
         """Each `yield` is a wait for an answer; returns whether all went well."""
         twin = self.contestant
         twin.wait_ready(self._build_seconds)
-        twin.hosted.session.runs_beside_windows = self._is_beside_windows
         with ours():
-            twin.post_open()
+            twin.post_open(beside_windows=self._is_beside_windows)
         yield
         with ours():
             twin.collect_open(OPEN_SECONDS)
-        twin.hosted.session.runs_beside_windows = False
         try:
             twin.post_load()
             yield

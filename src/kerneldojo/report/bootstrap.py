@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 MISSED = 0.025
-"""How probable it may be that problems which are otherwise are all missed, on either side of a 95 % interval."""
-
+"""What a 95 % interval leaves out on either side: of draws, or of chances that problems which are otherwise are all
+missed."""
 ALIKE = 1e-9
 """Draws that differ by less, relative to the figure, differ by rounding."""
 
@@ -77,7 +77,7 @@ class Bootstrap:
         kept = below > 0
         draws = finish((self.weights @ numerators)[kept] / below[kept])
         if np.ptp(draws) > ALIKE * max(1.0, abs(value)):
-            low, high = np.quantile(draws, (0.025, 0.975))
+            low, high = np.quantile(draws, (MISSED, 1 - MISSED))
             return value, float(low), float(high)
         if bounds is None:
             return value, None, None

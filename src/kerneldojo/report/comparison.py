@@ -162,7 +162,8 @@ def _difference(
     columns = [np.array([_average(group, measure) for group in run.selected(selection)]) for run in (a, b)]
     present = ~(np.isnan(columns[0]) | np.isnan(columns[1]))
     means = [float(column[present].mean()) for column in columns] if present.any() else []
-    bounds = None if measure.bounds is None else (measure.bounds[0] - measure.bounds[1], measure.bounds[1])
+    least, most = measure.bounds or (0.0, 0.0)
+    bounds = None if measure.bounds is None else (least - most, most - least)
     differences = np.where(present, columns[1] - columns[0], 0.0)
     found = bootstrap.ratio(differences, present.astype(np.float64), bounds=bounds)
     if found is None:

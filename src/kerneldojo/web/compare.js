@@ -19,7 +19,7 @@ for (const one of C.unlike.filter(one => one.is_of_verdicts)) page.append(el("di
 const others = C.unlike.filter(one => !one.is_of_verdicts).map(one => `${one.setting} (${one.a} against ${one.b})`);
 if (others.length) page.append(el("div", { class: "notice" }, harmless(`The runs ${others.length < C.unlike.length ? "also " : ""}differ in ${others.join(", ")}.`)));
 page.append(el("section", { class: "card" }, el("h2", {}, "Differences"),
-  el("p", { class: "soft small" }, "Per problem, avg@n. The range is the 95 % interval of B − A by a paired bootstrap over problems; bold and coloured where it leaves 0 out."),
+  el("p", { class: "soft small" }, "Per problem, avg@n. The range is the 95 % interval of B − A by a paired bootstrap over problems, and what problems that are all alike do not exclude; bold and coloured where it leaves 0 out."),
   el("div", { class: "scroll" }, el("table", { id: "differences" }, el("tr", {}, ["", "A", "B", "B − A"].map(name => el("th", {}, name))),
     turns.map(turn => [el("tr", { class: "group" }, el("th", { colspan: "4", scope: "rowgroup" }, turn)), C.differences.filter(d => d.turn === turn).map(row)]).flat(2)))));
 const longest = Math.max(1, ...C.problems.flatMap(one => [one.best_a || 0, one.best_b || 0]));
