@@ -73,12 +73,12 @@ class Proof:
         if only_collect:
             return
         for seed in self.config.seeds:
-            if not (self.place.start(seed) / DONE).exists():
-                self._phase(f"SFT, seed {seed}", self.make_start, seed)
             missing = {
                 part: [name for name in POLICIES if not (self.place.result(name, seed) / file).exists()]
                 for part, file in (("RL", "trained.json"), ("validation", "validation.json"), ("test", DONE))
             }
+            if missing["test"] and not (self.place.start(seed) / DONE).exists():
+                self._phase(f"SFT, seed {seed}", self.make_start, seed)
             for name in missing["RL"]:
                 if name != SFT:
                     self._phase(f"{name}, seed {seed}: RL", self.train, name, seed)

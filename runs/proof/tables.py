@@ -30,6 +30,10 @@ class Row(Frozen):
     correct: bool
     speedup: float | None = None
     coverage: float | None = None
+    kernel_ms: float | None = None
+    reference_ms: float | None = None
+    host_bound: bool | None = None
+    """Whether launches are what was measured: then the figure is the host's as much as the kernel's."""
     tokens: int = 0
     """Of the answer."""
     signature: str = ""
@@ -58,6 +62,9 @@ def rows_of(episodes: Iterable[Episode], *, arm: str, seed: int, way: str) -> li
                     correct=turn.is_correct,
                     speedup=None if verdict is None else verdict.speedup,
                     coverage=None if verdict is None else verdict.coverage,
+                    kernel_ms=None if verdict is None else verdict.kernel_ms,
+                    reference_ms=None if verdict is None else verdict.reference_ms,
+                    host_bound=None if verdict is None else verdict.timing.host_bound,
                     tokens=len(turn.answer.answer_ids or ()),
                     signature=signature_of(turn),
                 )

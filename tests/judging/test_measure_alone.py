@@ -31,8 +31,8 @@ SONGS_AFTER = 2 * NUM_CANARIES
 class CoreBench(Bench):
     """A bench whose device is said to be busy by a function; its processes are real."""
 
-    def __init__(self, is_busy: Callable[[], bool]) -> None:
-        super().__init__(ForkServer("compile"), Shares.of(2, 64 * GIB), "cpu")
+    def __init__(self, server: ForkServer, is_busy: Callable[[], bool]) -> None:
+        super().__init__(server, Shares.of(2, 64 * GIB), "cpu")
         self._canary = Canary(lambda: 20.0 if is_busy() else 10.0)
         self._canary.baseline = 10.0
 
@@ -43,19 +43,28 @@ class CoreBench(Bench):
         return []
 
 
+@pytest.fixture(scope="module")
+def server() -> Generator[ForkServer]:
+    server = ForkServer("compile")
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def benches(monkeypatch: pytest.MonkeyPatch) -> Generator[Callable[[Callable[[], bool]], CoreBench]]:
+def benches(
+    server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> Generator[Callable[[Callable[[], bool]], CoreBench]]:
     monkeypatch.setattr(idleness, "SETTLE_SECONDS", 0.05)
     monkeypatch.setattr(idleness, "LEFT_SECONDS", 0.0)
     made: list[CoreBench] = []
 
     def make(is_busy: Callable[[], bool]) -> CoreBench:
-        made.append(CoreBench(is_busy))
+        made.append(CoreBench(server, is_busy))
         return made[-1]
 
     yield make
     for bench in made:
-        bench.close()
+        bench.runners.close()
 
 
 def findings() -> Findings:

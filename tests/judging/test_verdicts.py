@@ -28,6 +28,33 @@ class ModelNew(nn.Module):
     def forward(self, x):
         return extension.launch(x)
 '''
+USUAL_CPP = '''
+import torch
+from torch import nn
+from torch.utils.cpp_extension import load_inline
+
+extension = load_inline(
+    "usual",
+    """
+    #include <ATen/DeviceGuard.h>
+    namespace torch { int nn; }  // In torch's own headers this is the name of something else.
+    torch::Tensor f(torch::Tensor x, std::optional<torch::Tensor> y) {
+      if (at::device_of(x) != at::device_of(y)) return at::cat({x, torch::full({2}, 1.5, x.options())});
+      AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.scalar_type(), "f", [&] { x.data_ptr<scalar_t>()[0] = 0; });
+      return torch::empty_like(x);
+    }
+    """,
+    functions=["f"],
+)
+x = torch.ones(3)
+assert extension.f(x, None).tolist() == [1, 1, 1, 1.5, 1.5]
+assert extension.f(x, x).shape == x.shape
+assert x.tolist() == [0, 1, 1]
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return extension.f(x, x)
+'''
 IDENTITY = """
 import torch
 from torch import nn
@@ -100,6 +127,13 @@ def test_a_cuda_candidate_is_compiled_without_a_gpu(kind: str, status: Status) -
     evaluation = judge(problem("swish"), Candidate(source=BARE_CUDA.replace("KIND", kind)), device="cpu")
     assert evaluation.status is status, evaluation.message
     assert evaluation.language == "cuda"
+
+
+@pytest.mark.slow
+def test_usual_cpp_needs_no_more_than_slim_headers_and_runs_where_it_is_built() -> None:
+    evaluation = judge(problem("swish"), Candidate(source=USUAL_CPP), device="cpu")
+    assert evaluation.status is Status.UNSUPPORTED_ON_DEVICE, evaluation.message
+    assert "it was only built here" in evaluation.message
 
 
 def test_bad_usage_is_an_exception_in_one_line() -> None:

@@ -12,7 +12,7 @@ import side_by_side
 from proof import trial
 from proof.arms import COMPARISONS, DROPPED, START, arms, config_of, differences, merged
 from proof.clock import Clock
-from proof.h200_config import CHECKED, NAIVE, load_proof, places, rl_config, sft_config
+from proof.h200_config import CHECKED, NAIVE, POLICIES, load_proof, places, rl_config, sft_config
 from proof.packing import PackError, pack, unpack
 from proof.scales import FULL, SMOKE, Scale
 from proof.tables import Row, read_rows, write_json, write_rows
@@ -137,7 +137,18 @@ def test_a_piece_under_way_is_asked_to_stop(tmp_path: Path) -> None:
 
 def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     rows = [
-        Row(arm="a", seed=1, way="t=1", problem="p", sample=0, turn=2, status="passed", correct=True, speedup=1.25),
+        Row(
+            arm="a",
+            seed=1,
+            way="t=1",
+            problem="p",
+            sample=0,
+            turn=2,
+            status="passed",
+            correct=True,
+            speedup=1.25,
+            host_bound=False,
+        ),
         Row(arm="a", seed=1, way="greedy", problem="p", sample=0, turn=0, status="not_parsed", correct=False),
     ]
     write_rows(tmp_path / "rows.csv", rows)
@@ -183,6 +194,20 @@ def test_a_policy_that_travels_is_measured_elsewhere_and_one_that_does_not_is_tr
     h200.write_pack(h200.Proof(config, place, Clock(None)), tmp_path / "after")
     unpack(tmp_path / "after", tmp_path / "last")
     assert not (tmp_path / "last" / "trained").exists() and (tmp_path / "last" / "starts" / "seed-0").exists()
+
+
+def test_of_what_is_tested_nothing_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_proof(ROOT / "runs" / "h200.toml", tiny=False).model_copy(update={"seeds": [0, 1]})
+    place = places(tmp_path, "model:h100", "auto")
+    write_json(tmp_path / "collected" / "done.json", {})
+    for name in POLICIES:
+        for file in ("trained.json", "validation.json", "done.json"):
+            write_json(place.result(name, 0) / file, {})
+    phases: list[str] = []
+    monkeypatch.setattr(h200.Proof, "_phase", lambda self, name, *_: phases.append(name))
+    h200.Proof(config, place, Clock(None)).go()
+    assert phases[0] == "SFT, seed 1" and not any("seed 0" in name for name in phases)
+    assert len(phases) == 1 + 2 + 3 + 3
 
 
 def test_an_unknown_arm_is_told_in_one_line(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 It is started by exec with a clean environment and no inherited descriptors but its control socket (a fork of the
 judge would hold seeds and tokens), runs with one thread (a parallel operation before a fork would hang the child's
 first one for ever), never touches CUDA and never sees a candidate. One flavour interprets kernels, one compiles them
-for a target, one runs them on CUDA: Triton cannot do two of these in one process.
+for a target, one runs them on CUDA: Triton cannot do two of these in one process. Those that a judge needs at once are
+*siblings*: the first imports what all of them import, which is half of the work, and forks the others.
 
 The judge sends `{"op": "learn", ...}` for what later contestants should find ready (`devices.cuda.launchers`), and
 `{"op": "spawn", ...}` with the descriptors of a contestant (or of a workshop, which compiles for contestants) and a
@@ -23,7 +24,7 @@ import socket
 import sys
 import tempfile
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib import import_module
@@ -59,29 +60,79 @@ class Slot:
             os.close(self.descriptors.pop())
 
 
-def main(flavour: str, control_fd: int) -> None:
-    """Warm up, then serve until the judge is gone."""
-    control = Channel(socket.socket(fileno=control_fd))
+@dataclass(frozen=True)
+class Birth:
+    """What a fork server is born with."""
+
+    flavour: str
+    control: Channel
+    porter: sandbox.Porter | None
+
+    @classmethod
+    def of(cls, flavour: str, control_fd: int) -> Birth:
+        """To be made while this process is small: its porter is forked from it.
+
+        What uses a GPU has none and is forked as ever: where cores are reserved, processes are found by descent.
+        """
+        porter = None if flavour == "cuda" else sandbox.Porter()
+        return cls(flavour, Channel(socket.socket(fileno=control_fd)), porter)
+
+    def let_go(self) -> None:
+        """Close what another process has been born with."""
+        self.control.close()
+        if self.porter is not None:
+            self.porter.let_go()
+
+
+def main(*servers: tuple[str, int]) -> None:
+    """Be the first of these fork servers, and fork the others.
+
+    Args:
+        servers: flavour and control socket of each.
+    """
     gc.disable()  # For good; searching what is being imported would be a fifth of the time until we are warm.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    # While this process is small. What uses a GPU is forked as ever: where cores are reserved, processes are found by
-    # descent.
-    porter = None if flavour == "cuda" else sandbox.Porter()
+    own, *siblings = [Birth.of(*server) for server in servers]
     try:
-        with ending_with_the_judge(control):
-            warm_up(flavour)
-        settle_memory()
-        sandbox.sweep_groups()
-        features = sandbox.probe()
-        control.send({"ready": flavour, "pid": os.getpid(), "features": features.as_json()})
-        Server(control, flavour, features, porter).serve()
+        with ending_with_the_judge(own.control):
+            _import_what_all_need()
+        own = _with_siblings(own, siblings)
+        _be(own)
     except ChannelClosed:
         return
     except Exception:
         # The judge prints it. If it is gone, its temporary folder is too, and nobody cares what failed for want of it.
         with contextlib.suppress(WireError):
-            control.send({"failed": traceback.format_exc(limit=8)[-4000:]})
+            own.control.send({"failed": traceback.format_exc(limit=8)[-4000:]})
         sys.exit(1)
+
+
+def _with_siblings(own: Birth, siblings: Sequence[Birth]) -> Birth:
+    """Fork them; returns whose life this process is to live: in a fork, the sibling's."""
+    for number, sibling in enumerate(siblings):
+        pid = os.fork()
+        if pid == 0:
+            for other in (own, *siblings[number + 1 :]):
+                other.let_go()
+            os.setsid()
+            guests.watch()
+            return sibling
+        guests.leave(pid)
+        sibling.let_go()
+    return own
+
+
+def _be(birth: Birth) -> None:
+    """Warm up, then serve until the judge is gone."""
+    control = birth.control
+    with ending_with_the_judge(control):
+        control.send({"born": os.getpid()})
+        warm_up(birth.flavour)
+    settle_memory()
+    sandbox.sweep_groups()
+    features = sandbox.probe()
+    control.send({"ready": birth.flavour, "features": features.as_json()})
+    Server(control, birth.flavour, features, birth.porter).serve()
 
 
 @contextlib.contextmanager
@@ -115,11 +166,18 @@ def settle_memory() -> None:
     gc.freeze()
 
 
-def warm_up(flavour: str) -> None:
-    """Import and run once whatever every contestant would otherwise import and run itself."""
+def _import_what_all_need() -> None:
+    """Without Triton, whose flavour is not settled yet."""
     import torch
 
     torch.set_num_threads(1)
+    import_module("kerneldojo.contestant.rehearsal")
+
+
+def warm_up(flavour: str) -> None:
+    """Import and run once whatever every contestant would otherwise import and run itself."""
+    if flavour == "interpret":
+        os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is imported.
     # What is compiled here must really be compiled: a result from an earlier server's cache leaves the compiler cold.
     with tempfile.TemporaryDirectory(prefix="dojo-") as folder:
         os.environ["TRITON_CACHE_DIR"] = folder
@@ -332,7 +390,3 @@ class Server:
         # The judge may have let go of this contestant: what was to be killed is dead all the same.
         with contextlib.suppress(WireError):
             slot.leash.send(message, timeout=5)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))

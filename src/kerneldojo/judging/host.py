@@ -53,8 +53,7 @@ class HostBench:
 
     def start(self) -> None:
         """Begin to warm up without waiting."""
-        self.interpreting.start()
-        self.compiling.start()
+        ForkServer.start_together(self.interpreting, self.compiling)
 
     def close(self) -> None:
         """End both fork servers, and everything that they forked."""
@@ -62,8 +61,8 @@ class HostBench:
         self._compilers.close()
         self._references.close()
         self.endings.close()
-        self.interpreting.close()
         self.compiling.close()
+        self.interpreting.close()  # Last: it may have forked the other, and sees to what is left of it.
 
     def reference(self, problem: Problem, protocol: Protocol, model: str = DEFAULT_MODEL) -> Reference:
         """A reference runner with the problem loaded, on the model of GPU that it is to believe in; the caller's."""

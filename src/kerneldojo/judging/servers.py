@@ -1,4 +1,8 @@
-"""Fork servers as the judge holds them: one process of each flavour, from which hosted processes are forked."""
+"""Fork servers as the judge holds them: one process of each flavour, from which hosted processes are forked.
+
+Those that are started together are executed once: the first imports what all of them import, and forks the others. From
+then on each has a life of its own, and one that dies is replaced alone.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import atexit
 import contextlib
 import logging
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -16,13 +21,14 @@ from kerneldojo.contestant.forkserver import last_line
 from kerneldojo.contestant.scratch import own_folder
 from kerneldojo.contestant.wire import Channel, ChannelClosed, WireError, channel_pair
 from kerneldojo.judging.ends import Infrastructure
+from kerneldojo.judging.grandchild import Grandchild
 
 START_SECONDS = 180.0
 """A cold fork server imports torch and Triton and compiles a kernel; on a busy machine that takes a while."""
 
 BOOTSTRAP = (
     "import os, sys; sys.path[:] = {path!r}; from kerneldojo.contestant.forkserver import main; "
-    "main({flavour!r}, {fd}); os._exit(0)"
+    "main(*{servers!r}); os._exit(0)"
 )
 """It ends at once: taking apart whatever was imported is a quarter of a second that who closes it waits for."""
 
@@ -37,15 +43,15 @@ class ForkServer:
         self.features: dict[str, Any] = {}
         self._environment = dict(environment or {})
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Grandchild | None = None
+        """None also until one that another forks has said that it was born."""
         self._control: Channel | None = None
         self._ready = False
         atexit.register(self.close)
 
     def start(self) -> None:
         """Start it without waiting until it is warm."""
-        with self._lock:
-            self._start()
+        self.start_together(self)
 
     def wait_ready(self) -> None:
         """Wait until it is warm.
@@ -56,13 +62,44 @@ class ForkServer:
         with self._lock:
             self._wait_ready()
 
-    def _start(self) -> None:
-        if self._process is not None and self._process.poll() is None:
+    @staticmethod
+    def start_together(*servers: ForkServer) -> None:
+        """Start those that do not run, without waiting until they are warm.
+
+        Args:
+            servers: of different flavours and one environment; they are born in the order in which they are named.
+        """
+        with contextlib.ExitStack() as stack:
+            for server in servers:
+                stack.enter_context(server._lock)
+            ForkServer._launch([server for server in servers if server._is_down()])
+
+    @staticmethod
+    def _launch(servers: Sequence[ForkServer]) -> None:
+        """Execute the first, which forks the others; who calls has their locks."""
+        if not servers:
             return
-        self._control, theirs = channel_pair()
+        births: list[tuple[str, socket.socket]] = []
+        for server in servers:
+            server._shut()
+            server._control, theirs = channel_pair()
+            births.append((server.flavour, theirs))
         path = [entry for entry in sys.path if entry]
-        code = BOOTSTRAP.format(path=path, flavour=self.flavour, fd=theirs.fileno())
-        environment = {
+        told = [(flavour, theirs.fileno()) for flavour, theirs in births]
+        servers[0]._process = subprocess.Popen(
+            [sys.executable, "-s", "-c", BOOTSTRAP.format(path=path, servers=told)],
+            pass_fds=[fd for _, fd in told],
+            env=servers[0]._surroundings(),
+            stdin=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+        for _, theirs in births:
+            theirs.close()
+
+    def _surroundings(self) -> dict[str, str]:
+        """Its environment."""
+        return {
             "PATH": os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"),
             "LANG": "C.UTF-8",
             "HOME": "/nonexistent",
@@ -71,27 +108,20 @@ class ForkServer:
             "OPENBLAS_NUM_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # Asking whether CUDA is there must not initialise it.
-            **({"TRITON_INTERPRET": "1"} if self.flavour == "interpret" else {}),
             **self._environment,
         }
-        self._process = subprocess.Popen(
-            [sys.executable, "-s", "-c", code],
-            pass_fds=[theirs.fileno()],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            cwd="/",
-            start_new_session=True,
-        )
-        theirs.close()
-        self._ready = False
 
     def _wait_ready(self) -> None:
-        self._start()
+        if self._is_down():
+            self._launch([self])
         if self._ready:
             return
         assert self._control is not None
         try:
             message = self._control.receive(START_SECONDS)
+            if "born" in message:
+                self._meet(message["born"])
+                message = self._control.receive(START_SECONDS)
         except WireError as error:
             self._shut()
             raise Infrastructure(f"the {self.flavour} fork server did not start: {error}") from None
@@ -101,6 +131,22 @@ class ForkServer:
             raise Infrastructure(f"the {self.flavour} fork server did not start: {last_line(message['failed'])}")
         self.features = message["features"]
         self._ready = True
+
+    def _is_down(self) -> bool:
+        """Whether it was not started, or has ended."""
+        if self._process is not None and self._process.poll() is not None:
+            return True
+        return self._control is None or self._control.is_closed()
+
+    def _meet(self, pid: int) -> None:
+        """Hold the process that says it was born, if it is not held already."""
+        if self._process is None and self._control is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process = Grandchild(pid)
+                if self._control.is_closed():  # It ended before it was held: the id may be another's.
+                    process.release()
+                else:
+                    self._process = process
 
     def spawn(self, request: dict[str, Any], fds: Sequence[int]) -> None:
         """Ask for a contestant; `fds` are its leash, its door and its arenas."""
@@ -130,14 +176,18 @@ class ForkServer:
             self._shut()
 
     def _shut(self) -> None:
-        if self._control is not None:
-            self._control.close()
-            self._control = None
-        if self._process is not None:
-            try:
-                self._process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
         self._ready = False
+        if self._process is None and self._control is not None:  # It may have said that it was born.
+            with contextlib.suppress(WireError):
+                if self._control.has_frame(0) and "born" in (message := self._control.receive(0.1)):
+                    self._meet(message["born"])
+        control, self._control = self._control, None
+        process, self._process = self._process, None
+        if control is not None:
+            control.close()
+        if process is not None:
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

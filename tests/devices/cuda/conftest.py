@@ -1,6 +1,10 @@
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pytest
+
+from kerneldojo.devices.cuda import headers
+from kerneldojo.devices.cuda.toolchain import Toolchain
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +18,23 @@ def server() -> Iterator[object]:
     torch.cuda.init()
     yield running
     running.close()
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The headers that each source is really compiled against, and its suffix: `slim.cu`."""
+    found: list[str] = []
+
+    def note(name: str) -> None:
+        command = getattr(Toolchain, name)
+
+        def noted(self: Toolchain, module: str, source: Path, target: Path, extra: Iterable[str]) -> list[str]:
+            kinds = (kind for kind in ("brief", "slim") if f"-I{headers.HEADERS / kind}" in extra)
+            found.append(f"{next(kinds, 'own')}{source.suffix}")
+            return command(self, module, source, target, extra)
+
+        monkeypatch.setattr(Toolchain, name, noted)
+
+    note("cxx_command")
+    note("nvcc_command")
+    return found

@@ -1,4 +1,4 @@
-"""A source that no header could help is told so at once. What is listed of real headers, `test_brief` shows."""
+"""A source that no header could help is told so at once. What is listed of real headers, `test_precompiled` shows."""
 
 from __future__ import annotations
 

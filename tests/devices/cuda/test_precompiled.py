@@ -1,29 +1,74 @@
-"""Headers are really precompiled, by the compiler that candidates have, and really taken."""
+"""What is made beforehand is really made, by the compilers that candidates have, and taken where it fits.
+
+All of it is made once here, for that takes half a minute: headers for g++, and the brief headers for nvcc, which mean
+what torch's own mean, whose object has all that they declare, and beside which all names of torch's are listed.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import re
+import shutil
 import subprocess
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
+import torch
+from extensions import BINDINGS, ON_DEVICE, ON_HOST
 
 from kerneldojo.devices.cuda import headers, precompiled, toolchain
-from kerneldojo.devices.cuda.precompiled import Precompiler
+from kerneldojo.devices.cuda.build import Builder
+from kerneldojo.devices.cuda.compiler import Compiler, ExtensionError, Unit, UnsupportedOnDevice
+from kerneldojo.devices.cuda.flags import Flags
+from kerneldojo.devices.cuda.precompiled import Precompiled, Precompiler
+from kerneldojo.devices.cuda.toolchain import Toolchain
+
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+
+TORCH = Path(torch.__file__).parent
 
 
-def test_what_is_precompiled_is_taken_where_it_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precompiled, "LEVELS", ("",))
-    tools = replace(toolchain.find((9, 0)), nvcc=None)  # What is made for nvcc has tests of its own.
-    compiler = Precompiler(tools, tmp_path)
-    compiler.wait()
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Precompiled]:
+    """What the judge makes, for g++ at one level."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(precompiled, "LEVELS", ("",))
+        patch.setattr(precompiled, "NICENESS", 0)  # A test waits for it: beside busy cores it would be minutes.
+        capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (9, 0)
+        compiler = Precompiler(toolchain.find(capability), tmp_path_factory.mktemp("made"))
+        compiler.wait()
     assert compiler.num_ready == 1
+    assert compiler.made.has_brief == (shutil.which("nvcc") is not None)
+    yield compiler.made
+    compiler.close()
+    assert not compiler.made.folder.exists()
+
+
+def names(path: Path, *options: str) -> set[str]:
+    told = subprocess.run(["nm", *options, str(path)], check=True, capture_output=True, text=True).stdout
+    return {line.split()[-1].partition("@")[0] for line in told.splitlines() if line.strip()}
+
+
+def loaded(name: str, library: Path) -> ModuleType:
+    specification = importlib.util.spec_from_file_location(name, library)
+    assert specification and specification.loader
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_what_is_precompiled_is_taken_where_it_fits(made: Precompiled, tmp_path: Path) -> None:
+    tools = toolchain.find((9, 0))
 
     def read(level: str) -> str:
         """What the compiler reads for a usual source, as it says."""
         source = tmp_path / "main.cpp"
         source.write_text('#include <torch/extension.h>\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.doc() = ""; }\n')
-        includes = [f"-I{compiler.made.folder}", f"-I{headers.SLIM}", *tools.include_flags()]
+        includes = [f"-I{made.folder}", f"-I{headers.SLIM}", *tools.include_flags()]
         # As text it takes half a minute to parse, and which of the two it reads is settled before.
         look = ["-E", "-fpch-preprocess"] if level else ["-fsyntax-only"]
         command = tools.cxx_command("any", source, tmp_path / "main.o", [*includes, *look, "-H", *level.split()])
@@ -31,13 +76,172 @@ def test_what_is_precompiled_is_taken_where_it_fits(tmp_path: Path, monkeypatch:
         assert done.returncode == 0, done.stderr
         return done.stderr
 
-    assert f"! {compiler.made.folder}/torch/extension.h.gch" in read("")
-    assert f". {compiler.made.folder}/torch/extension.h\n" in read("-O1")  # As text.
-    compiler.close()
-    assert list(tmp_path.glob("headers-*")) == []
+    assert f"! {made.folder}/torch/extension.h.gch" in read("")
+    assert f". {made.folder}/torch/extension.h\n" in read("-O1")  # As text.
 
 
 def test_closing_stops_the_compiler_and_leaves_nothing(tmp_path: Path) -> None:
     compiler = Precompiler(toolchain.find((9, 0)), tmp_path)
     compiler.close()
     assert list(tmp_path.iterdir()) == []
+
+
+@needs_nvcc
+@pytest.mark.slow
+def test_tensors_cross_between_brief_headers_and_torchs_own(made: Precompiled, tmp_path: Path) -> None:
+    """A host compiler has one half compiled against the brief headers, the other against torch's; no GPU is needed.
+
+    What the object takes of guards from libraries that are not everywhere becomes weak, for it is not called.
+    """
+    tools = toolchain.find((9, 0))
+    declared = [
+        line.partition("{")[0] for line in ON_HOST.splitlines() if line.startswith(("std::", "torch::", "double"))
+    ]
+    found = [re.search(r"(\w+)\(", line) for line in declared]
+    binds = " ".join(f'm.def("{one[1]}", &{one[1]});' for one in found if one)
+    (tmp_path / "main.cpp").write_text(
+        BINDINGS.format(declarations="".join(f"{line};\n" for line in declared), bindings=binds)
+    )
+    (tmp_path / "work.cpp").write_text(ON_HOST)
+    own = tools.include_flags()
+    main, work, bodies = (tmp_path / name for name in ("main.o", "work.o", "brief.o"))
+    for command in (
+        tools.cxx_command("crossing", tmp_path / "main.cpp", main, [f"-I{made.folder}", f"-I{headers.SLIM}", *own]),
+        tools.cxx_command("crossing", tmp_path / "work.cpp", work, [f"-I{made.brief}", f"-I{headers.BRIEF}", *own]),
+        ["objcopy", "-w", "-W", "*c104cuda*", "-W", "cuda*", str(made.brief_object), str(bodies)],
+        tools.link_command([main, work, bodies], tmp_path / "crossing.so", cuda=False, extra=[]),
+    ):
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    module = loaded("crossing", tmp_path / "crossing.so")
+    x = torch.arange(24.0).reshape(2, 3, 4)[:, 1:].transpose(0, 1)
+    assert module.describe(x) == "3 [2, 2, 4] [4, 12, 1] 16 64 4 Float cpu 0011 4 4 4 1"
+    assert module.describe(torch.zeros(3, dtype=torch.float16)) == "1 [3] [1] 3 6 2 Half cpu 1011 3 1 0 0"
+    assert module.made(x, 2).tolist() == [2, 15, 2, 15]
+    first, second = module.twice(x)
+    assert first.data_ptr() == x.data_ptr() != second.data_ptr()
+    assert torch.equal(second, x)
+    assert module.corner(torch.tensor([[1.0, 2.0], [30.0, 4.0]])) == 33
+    with pytest.raises(RuntimeError, match="seven, not 3"):
+        module.refused(x)
+
+
+@needs_nvcc
+@pytest.mark.slow
+def test_nothing_is_declared_that_is_not_there(made: Precompiled, tmp_path: Path) -> None:
+    tools = toolchain.find((9, 0))
+    (tmp_path / "usual.cu").write_text(ON_DEVICE)
+    command = tools.nvcc_command(
+        "usual",
+        tmp_path / "usual.cu",
+        tmp_path / "usual.o",
+        [f"-I{made.brief}", f"-I{headers.BRIEF}", *tools.include_flags()],
+    )
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    there = names(made.brief_object, "--defined-only")
+    for library in ("c10", "torch_cpu", "c10_cuda", "torch_cuda"):
+        if (path := TORCH / "lib" / f"lib{library}.so").exists():
+            there |= names(path, "-D", "--defined-only")
+    missing = {name for name in names(tmp_path / "usual.o", "-u") - there if re.search(r"at|c10|torch", name)}
+    if torch.version.cuda is None:  # Libraries that are not here.
+        missing -= {name for name in missing if re.match(r"_ZNK?3c104cuda|_ZN2at4cuda", name)}
+    assert {name for name in missing if name.startswith(("_ZN2at", "_ZNK2at", "_ZN3c10", "_ZNK3c10"))} == set()
+
+
+USUAL = """
+#include <c10/cuda/CUDAException.h>
+__global__ void copy(const float* a, float* b, int n) { int i = threadIdx.x; if (i < n) b[i] = a[i]; }
+torch::Tensor run(torch::Tensor a) {
+  TORCH_CHECK(a.dim() == 1 && a.dtype() == torch::kFloat32, "a vector of floats");
+  auto b = torch::empty_like(a);
+  auto c = torch::zeros({3}, torch::TensorOptions().dtype(torch::kFloat16).device(torch::kCUDA));
+  copy<<<1, 32>>>(a.data_ptr<float>(), b.data_ptr<float>(), (int)a.numel());
+  C10_CUDA_CHECK(cudaGetLastError());
+  return b.softmax(0);
+}
+"""
+"""What a candidate usually looks like, but for one function that brief headers do not know."""
+
+
+@needs_nvcc
+@pytest.mark.slow
+@pytest.mark.skipif(torch.version.cuda is not None, reason="about machines without a GPU")
+def test_what_brief_headers_do_not_know_is_compiled_all_the_same(
+    made: Precompiled, tried: list[str], tmp_path: Path
+) -> None:
+    """For a GPU that is not there: CPU builds of torch lack one header that it takes, which ours supply."""
+    tools = toolchain.find((9, 0))
+    compiler = Compiler(tools, made)
+    builder = Builder(tools, tmp_path, workshop=lambda order: order.build(compiler, tmp_path).read_bytes())
+    with pytest.raises(UnsupportedOnDevice, match="compiles"):
+        builder.load_inline("usual", "torch::Tensor run(torch::Tensor a);", USUAL, functions=["run"])
+    assert tried == ["slim.cpp", "brief.cu", "slim.cu"]
+    tried.clear()
+    with pytest.raises(ExtensionError, match='"undeclared" is undefined'):
+        builder.load_inline("wrong", "", "__global__ void f() { undeclared(); }\n", no_implicit_headers=True)
+    assert tried == ["slim.cpp", "brief.cu"]
+
+
+@needs_nvcc
+def test_names_and_macros_of_the_torch_that_is_here(made: Precompiled) -> None:
+    names = made.names()
+    assert names
+    assert {"softmax", "scalar_t", "Conv2d", "cudaStream_t", "AT_DISPATCH_ALL_TYPES"} <= names.known
+    assert not {"blokIdx", "relu_kernel_of_mine", "cuda_sources"} & names.known
+    assert {"PYBIND11_MODULE", "VLOG"} <= names.macros["slim.cu"]
+    assert "VLOG" in names.macros["slim.cpp"]
+    assert not {"TORCH_CHECK", "AT_DISPATCH_FLOATING_TYPES", "C10_CUDA_CHECK"} & names.macros["brief.cu"]
+
+
+@needs_nvcc
+@pytest.mark.slow
+def test_torchs_own_headers_are_asked_only_where_they_may_help(
+    made: Precompiled, tried: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "names"
+    folder.mkdir()
+    shutil.copy(made.names_file, folder)  # And no brief headers.
+    command = Toolchain.nvcc_command
+
+    def refused(self: Toolchain, *order: Any) -> list[str]:
+        real = command(self, *order)  # This notes what it is compiled against.
+        return ["sh", "-c", "echo error: of its own; exit 1"] if tried[-1] == "own.cu" else real
+
+    monkeypatch.setattr(Toolchain, "nvcc_command", refused)
+    compiler = Compiler(replace(toolchain.find((9, 0)), architecture="90a"), Precompiled(folder))
+    unit = Unit(tmp_path / "cuda.cu", is_cuda=True)
+
+    def build(text: str, header: str = "cstdint") -> list[str]:
+        tried.clear()
+        unit.path.write_text(f"#include <{header}>\n{text}\n")
+        with pytest.raises(ExtensionError) as caught:
+            compiler.build("any", [unit], Flags.of({}), tmp_path)
+        return [*tried, str(caught.value)]
+
+    kind, told = build("__global__ void f(float* x) { x[blokIdx.x] = 1; }")
+    assert (kind, told.partition("\n")[0]) == ("slim.cu", 'cuda.cu(2): error: identifier "blokIdx" is undefined')
+    assert build("float f(float x) { return x }")[0::2] == ["slim.cu"]
+    helped = build("torch::Tensor f(torch::Tensor x) { return torch::frobenius_norm(x, {0}); }", "torch/types.h")
+    assert helped == ["slim.cu", "own.cu", "error: of its own"]
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_kernels_run_that_were_compiled_against_brief_headers(made: Precompiled, tmp_path: Path) -> None:
+    unit, main = Unit(tmp_path / "cuda.cu", is_cuda=True), Unit(tmp_path / "main.cpp", is_cuda=False)
+    unit.path.write_text(ON_DEVICE)
+    main.path.write_text(
+        BINDINGS.format(declarations="torch::Tensor run(torch::Tensor x);", bindings='m.def("run", &run);')
+    )
+    compiler = Compiler(toolchain.find(torch.cuda.get_device_capability()), made)
+    library = compiler.build("usual", [unit, main], Flags.of({}), tmp_path)
+    assert "_ZN2at6TensorD1Ev" in names(library, "--defined-only")
+    module = loaded("usual", library)
+    x = torch.randn(1000, device="cuda")
+    assert torch.equal(module.run(x), 2 * x)
+    assert torch.equal(module.run(x.half()), 2 * x.half())
+    with torch.cuda.stream(torch.cuda.Stream()):
+        assert torch.equal(module.run(x[:6].reshape(2, 3)), 2 * x[:6].reshape(2, 3) + 100)
+    with pytest.raises(RuntimeError, match="a contiguous tensor on a GPU"):
+        module.run(x.cpu())

@@ -2,7 +2,7 @@
 
 The first process of their PID namespace cannot end before they have been reaped, and its keeper waits for that. So
 they are reaped at once, whatever this process is waiting for, by a handler of SIGCHLD; how they ended is kept for
-whoever asks. Other children are left to those who wait for them.
+whoever asks. Other children are left to those who wait for them, or reaped here if nobody does (`leave`).
 
 A handler written in Python runs between two instructions. A signal that arrives after the last one before a system call
 that waits is handled when that returns; and if what is waited for comes only once the guest has been reaped, never. So
@@ -19,7 +19,6 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from kerneldojo.contestant.sandbox import linux
 from kerneldojo.contestant.sandbox.enclosure import Plan
@@ -43,6 +42,8 @@ class Death:
 _living: dict[int, bool] = {}
 """Guests that were not reaped yet, and whether anybody will ask how they ended."""
 _dead: dict[int, Death] = {}
+_left: set[int] = set()
+"""Children that nobody will ask for."""
 _alarm: tuple[int, int] | None = None
 """Both ends of the pipe; None where nobody watches."""
 
@@ -55,9 +56,12 @@ def watch() -> None:
     signal.signal(signal.SIGCHLD, _reap)
 
 
-def _be_deaf() -> None:
-    """In a fork, whose signals are its own."""
+def _be_born() -> None:
+    """In a fork, whose signals and children are its own."""
     global _alarm
+    _living.clear()
+    _dead.clear()
+    _left.clear()
     if _alarm is not None:
         signal.set_wakeup_fd(-1)
         for descriptor in _alarm:
@@ -65,7 +69,7 @@ def _be_deaf() -> None:
         _alarm = None
 
 
-os.register_at_fork(after_in_child=_be_deaf)
+os.register_at_fork(after_in_child=_be_born)
 
 
 def wait(poller: select.poll) -> set[int]:
@@ -111,17 +115,11 @@ def fork(main: Callable[[], None], plan: Plan, groups: Sequence[Path], first: in
     with linux.children_in(first):
         pid = os.fork()
         if pid == 0:
-            _be(main, plan, groups, first, pipes)
+            run_guest(main, plan, groups, first, pipes)
     pidfd = os.pidfd_open(pid)
     _living[pid] = True
     _reap()  # It may have ended before it was listed.
     return pid, pidfd
-
-
-def _be(main: Callable[[], None], plan: Plan, groups: Sequence[Path], first: int, pipes: Pipes) -> NoReturn:
-    _living.clear()
-    _dead.clear()
-    run_guest(main, plan, groups, first, pipes)
 
 
 def death_of(pid: int) -> Death:
@@ -131,6 +129,12 @@ def death_of(pid: int) -> Death:
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         _reap()
     return _dead.pop(pid)
+
+
+def leave(pid: int) -> None:
+    """Reap a child that is no guest when it ends, too; nobody here waits for it."""
+    _left.add(pid)
+    _reap()  # It may have ended before it was listed.
 
 
 def forget(pid: int) -> None:
@@ -145,6 +149,10 @@ def _reap(*_: object) -> None:
             reaped, status, usage = os.wait4(pid, os.WNOHANG)
             if reaped and _living.pop(pid):
                 _dead[pid] = _death(status, usage)
+    for pid in list(_left):
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                _left.discard(pid)
 
 
 def _death(status: int, usage: resource.struct_rusage) -> Death:

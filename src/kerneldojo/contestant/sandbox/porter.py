@@ -5,7 +5,7 @@ fork server costs milliseconds for its page tables alone, and as many when it en
 behind before it grows, and forks from itself only what runs candidates.
 
 The porter knows nobody: it is told what to keep, hands the keeper its two sockets, and has no part in what follows. It
-ends when the process that started it does, or closes it; its keepers watch their owner by themselves.
+ends when the fork server that it works for does, or closes it; its keepers watch their owner by themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kerneldojo.contestant.pages import collapse_memory
-from kerneldojo.contestant.sandbox import guests, linux
+from kerneldojo.contestant.sandbox import guests
 from kerneldojo.contestant.sandbox.cgroups import host_groups
 from kerneldojo.contestant.sandbox.enclosure import close_all_but
 from kerneldojo.contestant.sandbox.features import Features
@@ -35,7 +35,8 @@ _LARGEST_ORDER = 1 << 18
 class Porter:
     """Forks a porter from this process, which should be small now, and have one thread.
 
-    From now on the children of this process that are guests are reaped as they end (see `guests`).
+    From now on the children of this process that are guests are reaped as they end (see `guests`). A fork of this
+    process may take it over.
     """
 
     def __init__(self) -> None:
@@ -64,6 +65,11 @@ class Porter:
         if len(message) > _LARGEST_ORDER:
             raise OSError(f"an order of {len(message)} bytes is too long for a porter")
         socket.send_fds(self._socket, [message], [events.fileno(), control.fileno()])
+
+    def let_go(self) -> None:
+        """Leave it to a fork of this process. It ends when all have let go of it."""
+        self._socket.close()
+        guests.leave(self.pid)
 
     def close(self) -> None:
         """End it, and wait for that. Its keepers go on."""
@@ -97,7 +103,6 @@ def _serve(orders: socket.socket) -> NoReturn:
     code = 1
     try:
         os.setsid()
-        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
             signal.signal(number, signal.SIG_IGN)  # Of SIGCHLD: the kernel reaps keepers.
         close_all_but({orders.fileno()})
