@@ -18,7 +18,7 @@ from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.sides import SideEnded, side
 from kerneldojo.judging.verdict import Findings
-from kerneldojo.schema import Candidate, Problem, Status
+from kerneldojo.schema import Candidate, Problem, Status, Timing
 from kerneldojo.schema.pace import Pace
 
 
@@ -188,3 +188,14 @@ def test_who_sleeps_while_it_is_timed_does_so_on_its_own_time(name: str, is_late
     with pytest.raises(SideEnded) as caught:
         one.check()
     assert isinstance(caught.value.end, Late)
+
+
+@pytest.mark.parametrize(
+    ("is_bound", "slowness", "note"),
+    [(True, 2.14, "took 2.1 times as long"), (True, 1.1, ""), (False, 2.0, "")],
+)
+def test_a_slow_host_is_told_where_launches_are_what_was_measured(is_bound: bool, slowness: float, note: str) -> None:
+    findings = Findings(Problem(name="x", source="x = 1"), Candidate(source="y = 2"), protocol("quick"), "cuda:0")
+    findings.timing = Timing(median_ms=0.028, device_ms=0.013, host_bound=is_bound)
+    timing.tell_slow_host(findings, slowness)
+    assert (note in findings.notes[0]) if note else not findings.notes

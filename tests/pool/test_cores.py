@@ -248,6 +248,30 @@ def test_what_is_timed_leaves_a_core_that_has_become_slow(busy: Busy) -> None:
 
 
 @needs_two_cores
+def test_a_host_all_of_whose_cores_are_slow_is_told_from_its_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kerneldojo.judging.cores.PATIENCE_SECONDS", 0.0)
+    taken = 4.0
+    cores = Cores(ALL, [10**6], probe=lambda: taken)
+    cores.rest = frozenset(ALL)
+    gate = Gate(1, cores=cores)
+
+    def slowness(*rounds: float) -> float:
+        nonlocal taken
+        with gate.admit() as guest:
+            with guest.window():
+                for now in rounds:
+                    taken = now
+                    guest.renew_cores()
+            return guest.slowness
+
+    assert slowness(4.0, 4.0) == 1
+    assert slowness(6.0, 8.0, 8.0, 8.0) == 2, "half of its rounds and more"
+    assert slowness(8.0, 4.0, 4.0, 4.0) == 1
+    taken = 10.0
+    assert slowness(9.0, 9.0, 9.0) == 2.25, "what is slow for long is no less slow for it"
+
+
+@needs_two_cores
 @pytest.mark.parametrize(("num_slow", "num_rounds"), [(0, 1), (3, 4), (10**9, 6)])
 def test_a_window_waits_a_little_for_quick_cores(
     monkeypatch: pytest.MonkeyPatch, num_slow: int, num_rounds: int

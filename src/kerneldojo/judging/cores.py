@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import random
+import statistics
 import threading
 import time
 from collections import deque
@@ -73,6 +75,8 @@ class Cores:
         self.probe = probe or loop_us
         self.quickest = deque[float](maxlen=NUM_REMEMBERED)
         """What the loop took on the quickest core, at the beginning of each of the last windows."""
+        self.best = math.inf
+        """The least that it ever took, on any."""
         self._has_complained = False
 
     @classmethod
@@ -192,6 +196,8 @@ class Reserved:
         self._seats.insert(NUM_BEFORE_CLOCK, None)
         self.places: list[int] = []
         """The core of each seat."""
+        self._slowest: list[float] = []
+        """What the loop took at each look, on the slower one of the cores of reference and contestant."""
 
     @property
     def mine(self) -> int:
@@ -204,37 +210,50 @@ class Reserved:
         while True:
             times = {core: self._time(core) for core in sorted(self._cores.eligible)}
             self._cores.quickest.append(min(times.values()))
-            num_quick = sum(map(self._is_quick_time, times.values()))
+            num_quick = sum(map(self._is_quick, times.values()))
             if num_quick >= min(len(self._seats), len(times)) or time.monotonic() > until:
                 break
         chosen = self._cores.choose(times, len(self._seats))
         self.places = [chosen[number % len(chosen)] for number in range(len(self._seats))]
         for number in range(len(self._seats)):
             self._sit(number)
+        self._remember([times[core] for core in self.places])
 
     def renew(self) -> None:
         """Leave the cores that have become slow, if others are quick. Only while no side is at work."""
-        for number, core in enumerate(self.places):
-            if self._is_quick(core):
+        times = [self._time(core) for core in self.places]
+        for number, taken in enumerate(times):
+            if self._is_quick(taken):
                 continue
             free = [other for other in self._cores.eligible if other not in self.places]
             random.shuffle(free)
             free.sort(key=lambda other: bool(set(self._cores.together.get(other, ())) & set(self.places)))
-            quick = next(filter(self._is_quick, free), None)
-            if quick is not None:
-                self.places[number] = quick
-                self._sit(number)
+            for core in free:
+                if self._is_quick(taken := self._time(core)):
+                    self.places[number], times[number] = core, taken
+                    self._sit(number)
+                    break
         self._cores.move(self._me, {self.mine}, self._before)
+        self._remember(times)
+
+    @property
+    def slowness(self) -> float:
+        """How many times as long the loop took where reference and contestant ran as it ever took at its quickest.
+
+        Where all cores are slow none of them looks slow beside the others, and launches are slow all the same.
+        """
+        return statistics.median(self._slowest) / self._cores.best
+
+    def _remember(self, times: Sequence[float]) -> None:
+        self._cores.best = min(self._cores.best, *times)
+        self._slowest.append(max(times[:NUM_BEFORE_CLOCK]))
 
     def _sit(self, number: int) -> None:
         group = self._seats[number]
         for thread in [self._me] if group is None else _threads(group):
             self._cores.move(thread, {self.places[number]}, self._before)
 
-    def _is_quick(self, core: int) -> bool:
-        return self._is_quick_time(self._time(core))
-
-    def _is_quick_time(self, taken: float) -> bool:
+    def _is_quick(self, taken: float) -> bool:
         return taken <= SLOW * min(self._cores.quickest)
 
     def _time(self, core: int) -> float:

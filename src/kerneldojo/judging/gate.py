@@ -184,7 +184,7 @@ class Gate:
             try:
                 yield
             finally:
-                guest.reserved = None
+                guest.leave_cores()
 
     def seat(self, guest: Guest) -> None:
         """The same, beside others, until the window is closed or handed over."""
@@ -220,6 +220,8 @@ class Guest:
         """What gets back the time that it was held."""
         self.reserved: Reserved | None = None
         """Its cores, while it has a window and cores are reserved."""
+        self.slowness = 1.0
+        """Of its cores in its last window; see `cores.Reserved`."""
         self.is_busy = True
         self.seconds_held = 0.0
         """How long it waited for others' windows and for its own."""
@@ -243,15 +245,21 @@ class Guest:
         try:
             self._gate.seat(self)
             yield
-            self.reserved = None
+            self.leave_cores()
             ended = time.monotonic()
             self.seconds_alone += ended - opened
             is_handed_over = self._gate.hand_over(self)
             self._give_back(time.monotonic() - ended)
         finally:
-            self.reserved = None
+            self.leave_cores()
             if not is_handed_over:
                 self._gate.close_window()
+
+    def leave_cores(self) -> None:
+        """The window is over: only how slow they were is remembered."""
+        if self.reserved is not None:
+            self.slowness = self.reserved.slowness
+            self.reserved = None
 
     def renew_cores(self) -> None:
         """In a window, while nothing is timed: leave cores that have become slow."""
