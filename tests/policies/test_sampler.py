@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from tiny_models import tiny
+from transformers import AutoConfig, AutoModelForCausalLM
 
+from kerneldojo.policies import agreement
 from kerneldojo.policies.sampler import Sampler, SamplerConfig, end_ids_of
 
 LENGTHS = [5, 1, 17, 9, 5, 30, 2, 12]
@@ -254,3 +256,57 @@ def test_the_model_keeps_its_own_attention():
     model = tiny("qwen3")
     samples_of(Sampler(model, []))
     assert model.config._attn_implementation == "sdpa"
+
+
+SMALL = {"vocab_size": 97, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}
+OTHERS = {
+    "gpt2": {"vocab_size": 97, "n_embd": 32, "n_layer": 2, "n_head": 4},
+    "opt": {**SMALL, "ffn_dim": 48, "word_embed_proj_dim": 32},
+    "gpt_neox": {**SMALL, "intermediate_size": 48},
+    "qwen2_moe": {
+        **SMALL, "num_key_value_heads": 2, "intermediate_size": 48, "num_experts": 4, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16,
+    },
+    "falcon": SMALL,
+    "bloom": {"vocab_size": 97, "hidden_size": 32, "n_layer": 2, "n_head": 4},
+    "gpt_neo": {
+        "vocab_size": 97, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "window_size": 4,
+        "attention_types": [[["global", "local"], 1]],
+    },
+}  # fmt: skip
+
+
+def other(kind):
+    """A model of another architecture, in whose logits every layer counts."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **OTHERS[kind])).eval()
+    for weight in model.parameters():
+        if weight.dim() > 1:
+            torch.nn.init.normal_(weight, std=0.3)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "opt", "gpt_neox", "qwen2_moe"])
+@pytest.mark.parametrize("dtype", ["model", "bfloat16"])
+def test_a_model_that_is_decoded_as_it_reads_is_trusted(kind, dtype):
+    Sampler(other(kind), [], SamplerConfig(dtype=dtype)).check()
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_rounding_is_told_from_a_model_that_is_decoded_wrongly(attention):
+    model = tiny("qwen3")
+    model.config._attn_implementation = attention
+    for dtype, most in (("model", 1e-5), ("bfloat16", agreement.MOST / 5)):
+        sampler = Sampler(model, [], SamplerConfig(dtype=dtype))
+        with sampler._evaluating():
+            assert agreement.disagreement(sampler.model) < most
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [("falcon", "they are off by"), ("gpt_neo", "they are off by"), ("bloom", "cannot decode bloom: ")],
+)
+def test_a_model_that_is_decoded_wrongly_is_refused_in_one_line(kind, told):
+    with pytest.raises(ValueError, match=told) as refused:
+        Sampler(other(kind), []).check()
+    assert kind in str(refused.value) and "\n" not in str(refused.value)

@@ -108,30 +108,35 @@ class DecodingState:
         """Feed each of the first `num_rows` slots its token, sample the next; the whole of the decoding loop's body."""
         n = shape.num_rows
         rows = torch.arange(n, device=self.device)
-        # Rows that have ended run on until the host looks: they stay within their own slot.
-        positions = self.positions[:n].clamp(max=self.cache.length - 1)
         columns = self.counts[:n].clamp(max=self.num_tokens)
-        # As what is added to scores: SDPA would make this of a mask of bools in every layer.
-        dtype = self._mask_dtype()
-        hidden = torch.finfo(dtype).min if self.is_eager else -torch.inf
-        seen = torch.arange(shape.length, device=self.device) <= positions[:, None]
-        mask = torch.where(seen, 0.0, hidden).to(dtype)
-        self.cache.decode(n, shape.length, positions)
-        output = self.model(
-            input_ids=self.tokens[:n, None],
-            position_ids=positions[:, None],
-            attention_mask=mask[:, None, None, :],
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        tokens, log_probs = self._choose(output.logits[:, -1], shape, self.draws[rows, columns])
+        logits = self.logits(n, shape.length)
+        tokens, log_probs = self._choose(logits, shape, self.draws[rows, columns])
         self.ids[rows, columns] = tokens
         self.log_probs[rows, columns] = log_probs
         self.ended[:n] |= (tokens[:, None] == self.end_ids).any(-1)
         self.tokens[:n] = tokens
         self.positions[:n] += 1
         self.counts[:n] += 1
+
+    def logits(self, num_rows: int, length: int) -> torch.Tensor:
+        """(num_rows, vocabulary): of the token that follows the one that each of the first slots is fed."""
+        # Rows that have ended run on until the host looks: they stay within their own slot.
+        positions = self.positions[:num_rows].clamp(max=self.cache.length - 1)
+        # As what is added to scores: SDPA would make this of a mask of bools in every layer.
+        dtype = self._mask_dtype()
+        hidden = torch.finfo(dtype).min if self.is_eager else -torch.inf
+        seen = torch.arange(length, device=self.device) <= positions[:, None]
+        mask = torch.where(seen, 0.0, hidden).to(dtype)
+        self.cache.decode(num_rows, length, positions)
+        output = self.model(
+            input_ids=self.tokens[:num_rows, None],
+            position_ids=positions[:, None],
+            attention_mask=mask[:, None, None, :],
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return output.logits[:, -1]
 
     def _mask_dtype(self) -> torch.dtype:
         """That of keys and queries; `eager` adds the mask to scores of the weights' dtype."""

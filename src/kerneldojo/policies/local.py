@@ -88,7 +88,7 @@ class LocalPolicy:
         """Load a checkpoint folder, or a model of the hub by its name; weights from safetensors only, no remote code.
 
         Raises:
-            ValueError: There is no such model, or it cannot be loaded; one line says why.
+            ValueError: There is no such model, or it cannot be loaded or sampled; one line says why.
         """
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -106,7 +106,9 @@ class LocalPolicy:
             raise ValueError(f"cannot load hf:{path}: {' '.join(str(error).split())[:300]}") from error
         if config.adapter is not None:
             model = _merged(model, config.adapter)
-        return cls(model.to(device), tokenizer, name=f"hf:{Path(path).name}", config=config)
+        policy = cls(model.to(device), tokenizer, name=f"hf:{Path(path).name}", config=config)
+        policy.sampler.check()
+        return policy
 
     async def answer(self, request: Request) -> Answer:
         """Sample one answer, in a batch with whatever else is asked for. A prompt that cannot be fails in one line."""

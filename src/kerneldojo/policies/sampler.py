@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import torch
 
+from kerneldojo.policies import agreement
 from kerneldojo.policies.attention import grouped
 from kerneldojo.policies.decoding import DecodingState, Graphs, Shape, Start
 from kerneldojo.policies.layers import compile_decoding
@@ -80,6 +81,22 @@ class Sampler:
         others = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
         if others:
             raise ValueError(f"the sampler needs full attention in every layer; this model has {', '.join(others)}")
+
+    def check(self) -> None:
+        """Try the model out. Where its copy has weights of many ranks, every rank must call this.
+
+        Raises:
+            ValueError: what would be sampled is not what the model says, in one line.
+        """
+        stance = torch.compiler.set_stance("force_eager") if self._is_compiled else nullcontext()
+        name = self.model.config.model_type
+        with self._evaluating(), stance:
+            try:
+                off = agreement.disagreement(self.model)
+            except (ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
+                raise ValueError(f"the sampler cannot decode {name}: {' '.join(str(error).split())[:200]}") from error
+        if off > agreement.MOST:  # Not if there are no numbers: that is told of answers, and can come at any time.
+            raise ValueError(f"the sampler's logits are not the model's own for {name}: they are off by {off:.0%}")
 
     def generate(
         self,

@@ -44,3 +44,17 @@ def fitted(config: RLConfig, learner: Learner) -> RLConfig:
         )
     limit = room if play.max_prompt_tokens is None else play.max_prompt_tokens
     return config.model_copy(update={"play": play.model_copy(update={"max_prompt_tokens": limit})})
+
+
+def check_sampler(learner: Learner) -> None:
+    """See that what is sampled comes from the model as it is. Every rank must call this.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    assert learner.sampler is not None
+    learner.refresh_sampler()
+    try:
+        learner.sampler.check()
+    except ValueError as error:
+        raise ConfigError(f"model: {error}") from error

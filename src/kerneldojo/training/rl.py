@@ -27,7 +27,7 @@ from kerneldojo.training.ahead import play_beside
 from kerneldojo.training.checkpoints import CheckpointError, Checkpoints
 from kerneldojo.training.config import RLConfig
 from kerneldojo.training.display import Display
-from kerneldojo.training.fitting import check_template, fitted
+from kerneldojo.training.fitting import check_sampler, check_template, fitted
 from kerneldojo.training.journal import Journal, read_journal
 from kerneldojo.training.judges import judges_after_writing
 from kerneldojo.training.learner import Learner, open_learner
@@ -55,6 +55,7 @@ def train_rl(config: RLConfig, executor: Executor, ranks: Ranks, *, resume: bool
             config.model, config.optimizer, ranks, seed=config.seed, checkpoint=latest, sampler=config.sampling.engine
         )
         check_template(config, problems[0], learner)
+        check_sampler(learner)
         run = _Training(fitted(config, learner), learner, executor, problems, held_out, checkpoints)
         return run.run(latest, show=show and ranks.is_first)
 
