@@ -18,6 +18,7 @@ import torch
 import toy_world
 from pydantic import ValidationError
 from toy_world import TextJudge
+from transformers import BloomConfig, BloomForCausalLM
 
 from kerneldojo.client import ClientError
 from kerneldojo.pool import DeviceState
@@ -78,6 +79,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 import torch; torch.set_num_threads(1)
 from toy_world import TextJudge
+from transformers import BloomConfig, BloomForCausalLM
 from kerneldojo.training.config import JudgeConfig, RLConfig
 from kerneldojo.training.parallel import start_ranks
 from kerneldojo.training.rl import train_rl
@@ -272,6 +274,20 @@ def test_a_broken_model_ends_the_run_in_one_line(staleness: int, config, ranks: 
     assert not outcome.is_good and outcome.steps == 2
     assert outcome.reason.endswith("2 steps in a row: the model's log-probabilities are not finite")
     assert all(one["skipped"] and one["num_masked"] == one["num_samples"] for one in steps_of(told))
+
+
+def test_a_model_that_cannot_be_sampled_is_refused_before_the_first_step(config, ranks: Ranks, tmp_path: Path) -> None:
+    from kerneldojo.training.tokens import load_tokenizer
+
+    told, folder = config(), tmp_path / "bloom"
+    tokenizer = load_tokenizer(str(told.model.path))
+    tokenizer.save_pretrained(folder)
+    BloomForCausalLM(BloomConfig(vocab_size=len(tokenizer), hidden_size=32, n_layer=2, n_head=4)).save_pretrained(
+        folder
+    )
+    told = told.model_copy(update={"model": ModelConfig(path=str(folder))})
+    with pytest.raises(ConfigError, match="^model: the sampler cannot decode bloom: .*$"):
+        train_rl(told, TextJudge(), ranks, show=False)
 
 
 def test_cut_answers_earn_nothing_and_stay(config, ranks: Ranks) -> None:
