@@ -286,7 +286,7 @@ def test_a_model_that_cannot_be_sampled_is_refused_before_the_first_step(config,
         folder
     )
     told = told.model_copy(update={"model": ModelConfig(path=str(folder))})
-    with pytest.raises(ConfigError, match="^model: the sampler cannot decode bloom: .*$"):
+    with pytest.raises(ConfigError, match=r"^model: the sampler cannot decode bloom: .*$"):
         train_rl(told, TextJudge(), ranks, show=False)
 
 
