@@ -197,5 +197,5 @@ def test_who_sleeps_while_it_is_timed_does_so_on_its_own_time(name: str, is_late
 def test_a_slow_host_is_told_where_launches_are_what_was_measured(is_bound: bool, slowness: float, note: str) -> None:
     findings = Findings(Problem(name="x", source="x = 1"), Candidate(source="y = 2"), protocol("quick"), "cuda:0")
     findings.timing = Timing(median_ms=0.028, device_ms=0.013, host_bound=is_bound)
-    timing.tell_slow_host(findings, slowness)
+    findings.tell_slow_host(slowness)
     assert (note in findings.notes[0]) if note else not findings.notes

@@ -337,7 +337,7 @@ class _Verdict:
         self._make_room()
         with findings.stage("timing"):
             timing.finish(bench, series, match, findings)
-        timing.tell_slow_host(findings, self.guest.slowness)
+        findings.tell_slow_host(self.guest.slowness)
         if is_beside:
             with findings.stage("profile"):
                 found = profile.take_beside(match, findings)

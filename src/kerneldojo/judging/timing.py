@@ -36,9 +36,6 @@ from kerneldojo.judging.stops import stopped
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Roofline, Status, Timing, content_hash
 
-SLOW_HOST = 1.25
-"""From here on a host is told to have been slow: a kernel bound by launches took 1.8 times as long on slow cores."""
-
 
 def run(
     bench: Any, prepared: Prepared, match: Match, findings: Findings, between: Callable[[], None] | None = None
@@ -109,19 +106,6 @@ def doubt(bench: Any, prepared: Prepared, findings: Findings) -> str:
         if charges.is_blurred(fits[name].per_call_us, fits[name].interval_us):
             return f"the {name}'s times scattered"
     return ""
-
-
-def tell_slow_host(findings: Findings, slowness: float) -> None:
-    """Say of a figure that is bound by launches that the host was slow when it was taken.
-
-    Args:
-        findings: a verdict's, with its times.
-        slowness: of the cores in its window, as `cores.Reserved.slowness`.
-    """
-    if slowness > SLOW_HOST and (findings.timing.host_bound or findings.reference_timing.host_bound):
-        findings.notes.append(
-            f"bound by launches, on a slow host: its cores took {slowness:.1f} times as long as at their quickest"
-        )
 
 
 def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> None:

@@ -28,6 +28,8 @@ MAX_KERNELS = 64
 """Kernels that a verdict lists: a call may launch thousands, and a verdict is sent on and kept."""
 MAX_NAME = 200
 """Characters of their names."""
+SLOW_HOST = 1.25
+"""From here on a host is told to have been slow: a kernel bound by launches took 1.8 times as long on slow cores."""
 
 
 @dataclass
@@ -83,6 +85,17 @@ class Findings:
         """Reference time over kernel time, where both were taken."""
         mine, theirs = self.timing.median_ms, self.reference_timing.median_ms
         return theirs / mine if mine and theirs else None
+
+    def tell_slow_host(self, slowness: float) -> None:
+        """Say of figures that are bound by launches that the host was slow when they were taken.
+
+        Args:
+            slowness: of the cores in its window; see `cores.Reserved`.
+        """
+        if slowness > SLOW_HOST and (self.timing.host_bound or self.reference_timing.host_bound):
+            self.notes.append(
+                f"bound by launches, on a slow host: its cores took {slowness:.1f} times as long as at their quickest"
+            )
 
     def _largest_error(self, ruling: Ruling | None) -> float | None:
         """Of the rounds that were right and the one that was not; None where no error has a size."""
