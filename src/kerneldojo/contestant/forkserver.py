@@ -118,6 +118,8 @@ def _with_siblings(own: Birth, siblings: Sequence[Birth]) -> Birth:
             guests.watch()
             return sibling
         guests.leave(pid)
+        if sibling.porter is not None:
+            guests.leave(sibling.porter.pid)
         sibling.let_go()
     return own
 

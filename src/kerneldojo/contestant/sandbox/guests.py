@@ -150,7 +150,7 @@ def _reap(*_: object) -> None:
             if reaped and _living.pop(pid):
                 _dead[pid] = _death(status, usage)
     for pid in list(_left):
-        with contextlib.suppress(ChildProcessError):
+        with contextlib.suppress(ChildProcessError):  # As above.
             if os.waitpid(pid, os.WNOHANG)[0]:
                 _left.discard(pid)
 

@@ -67,9 +67,8 @@ class Porter:
         socket.send_fds(self._socket, [message], [events.fileno(), control.fileno()])
 
     def let_go(self) -> None:
-        """Leave it to a fork of this process. It ends when all have let go of it."""
+        """Leave it to a fork of this process, or to the one that this is a fork of. It ends when all have let go."""
         self._socket.close()
-        guests.leave(self.pid)
 
     def close(self) -> None:
         """End it, and wait for that. Its keepers go on."""
