@@ -12,7 +12,7 @@ from kerneldojo.devices.cuda.fits import Fit
 from kerneldojo.judging import profile
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.verdict import Findings
-from kerneldojo.schema import Candidate, Problem
+from kerneldojo.schema import Candidate, Problem, Timing
 
 
 def findings(per_call_us: float | None) -> Findings:
@@ -55,3 +55,19 @@ def test_without_records_there_is_nothing_to_try_again() -> None:
 
 def test_without_the_judges_own_time_there_is_nothing_to_compare_with() -> None:
     assert taken([answer(34.0)], per_call_us=None) == (None, 0)
+
+
+@pytest.mark.parametrize(("kernels_us", "is_bound"), [((13.7,), True), ((9.0, 4.7), True), ((33.6,), False)])
+def test_launches_bind_where_kernels_take_less_than_calls(kernels_us: tuple[float, ...], is_bound: bool) -> None:
+    """The events around a call say nothing about that: on an idle device they saw 41 us of a kernel that took 13.7."""
+    found = findings(35.0)
+    found.timing = Timing(source="measured", median_ms=0.028 if is_bound else 0.035, device_ms=0.041)
+    profile.fill(answer(*kernels_us)["kernels"], found)
+    assert found.timing.host_bound is is_bound
+
+
+def test_without_a_profile_nobody_knows_whether_launches_bind() -> None:
+    found = findings(35.0)
+    found.timing = Timing(source="measured", median_ms=0.035, device_ms=0.041)
+    profile.fill([], found)
+    assert found.timing.host_bound is None

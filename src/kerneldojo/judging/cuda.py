@@ -337,7 +337,6 @@ class _Verdict:
         self._make_room()
         with findings.stage("timing"):
             timing.finish(bench, series, match, findings)
-        findings.tell_slow_host(self.guest.slowness)
         if is_beside:
             with findings.stage("profile"):
                 found = profile.take_beside(match, findings)
@@ -347,6 +346,7 @@ class _Verdict:
         if broken:
             raise broken[0]
         profile.fill(rows, findings)
+        findings.tell_slow_host(self.guest.slowness)
         self._make_room()
         with findings.stage("cause"):
             if not has_own or (findings.kernels and not any(kernel.own for kernel in findings.kernels)):

@@ -70,7 +70,10 @@ def _ask(match: Match, findings: Findings) -> dict[str, Any]:
 
 
 def fill(rows: Rows, findings: Findings) -> None:
-    """Fill in `kernels` and `coverage`; leaves them out, with a note, where there are no usable records."""
+    """Fill in `kernels`, `coverage` and whether launches are what was measured, once `findings.timing` is there.
+
+    Without usable records all three are left out, with a note.
+    """
     if not rows:
         findings.notes.append("no usable profile: coverage is unknown")
         return
@@ -83,6 +86,10 @@ def fill(rows: Rows, findings: Findings) -> None:
         )
         for row in rows[:MAX_KERNELS]
     )
+    if findings.timing.median_ms:
+        device_us = sum(row["device_us"] for row in rows)
+        is_bound = charges.host_bound(device_us, 1000 * findings.timing.median_ms)
+        findings.timing = findings.timing.model_copy(update={"host_bound": is_bound})
     claimed = coverage(rows)
     if claimed is None:
         return

@@ -289,7 +289,6 @@ def _timing(result: Trials, series: Series, per_call_us: float, interval_us: tup
         num_trials=sum(window.length for window in series.windows),
         judge_ms=per_call_us / 1000,
         device_ms=device_us / 1000 if device_us is not None else None,
-        host_bound=device_us is not None and charges.host_bound(device_us, per_call_us),
         clock_mhz=result.watch.range_mhz,
     )
 

@@ -87,12 +87,12 @@ class Findings:
         return theirs / mine if mine and theirs else None
 
     def tell_slow_host(self, slowness: float) -> None:
-        """Say of figures that are bound by launches that the host was slow when they were taken.
+        """Say of a figure that launches bind, as its profile told, that the host was slow when it was taken.
 
         Args:
             slowness: of the cores in its window; see `cores.Reserved`.
         """
-        if slowness > SLOW_HOST and (self.timing.host_bound or self.reference_timing.host_bound):
+        if slowness > SLOW_HOST and self.timing.host_bound:
             self.notes.append(
                 f"bound by launches, on a slow host: its cores took {slowness:.1f} times as long as at their quickest"
             )

@@ -75,8 +75,9 @@ class Timing(Frozen):
     """The judge's own clock, from outside the contestant: decides."""
     device_ms: float | None = None
     """The contestant's device timestamps: a claim, which the judge's clock bounds."""
-    host_bound: bool = False
-    """Whether the device was busy for less than 80 % of the wall time, so that launches are what is measured."""
+    host_bound: bool | None = None
+    """Whether its kernels kept the device busy for less than 80 % of `median_ms`, so that launches are what is
+    measured; None without a profile, as for a reference."""
     first_call_ms: float | None = None
     """Duration of the first call of a fresh instance, where packing and autotuning may be done."""
     construction_ms: float | None = None

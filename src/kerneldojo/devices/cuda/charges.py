@@ -141,7 +141,13 @@ def early_us(measured: Sequence[Window], trusted: Sequence[Window]) -> float:
 
 
 def host_bound(device_us: float, per_call_us: float) -> bool:
-    """Whether the device was busy for less than 80 % of the time, so that launching is what was measured."""
+    """Whether the device was busy for less than 80 % of the time, so that launching is what was measured.
+
+    Args:
+        device_us: what the kernels of a call take, each by itself, as profiled. Not the time between two events: on
+            a device that is idle the first one is over long before what is launched after it has arrived.
+        per_call_us: of calls in a row.
+    """
     return device_us < 0.8 * per_call_us
 
 
