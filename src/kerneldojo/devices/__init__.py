@@ -83,9 +83,17 @@ def every(name: str) -> list[str]:
 
 
 def num_cuda_devices() -> int:
-    """How many CUDA devices PyTorch sees, without creating a context; a PyTorch built without CUDA is not imported."""
+    """How many CUDA devices PyTorch sees, without creating a context.
+
+    PyTorch is imported only where nothing lighter tells, and not if it was built without CUDA.
+    """
     if not _may_have_cuda():
         return 0
+    if "torch" not in sys.modules:
+        from kerneldojo.devices import visible
+
+        if (count := visible.count()) is not None:
+            return count
     import torch
 
     return torch.cuda.device_count() if torch.version.cuda else 0

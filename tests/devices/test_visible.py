@@ -1,0 +1,78 @@
+"""Counting GPUs needs neither PyTorch nor CUDA."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kerneldojo
+from kerneldojo.devices import visible
+
+SAY = (
+    "import sys; from kerneldojo import devices; print(devices.num_cuda_devices(), 'torch' in sys.modules);"
+    "from pathlib import Path; print(any('nvidia' in str(fd.readlink()) for fd in Path('/proc/self/fd').iterdir()"
+    " if fd.is_symlink()))"
+)
+NVML = """
+class NVMLError(Exception): pass
+def nvmlInit():
+    if {fails}: raise NVMLError
+def nvmlDeviceGetCount(): return 4
+def nvmlShutdown(): print("closed")
+"""
+TORCH = "class version: cuda = '13.0'\nclass cuda: device_count = staticmethod(lambda: 7)\n"
+
+
+def told(visible_devices: str | None, *folders: Path) -> list[str]:
+    """What a fresh process says."""
+    environment = {name: text for name, text in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    if visible_devices is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = visible_devices
+    path = [*map(str, folders), str(Path(kerneldojo.__file__).parents[1])]
+    environment["PYTHONPATH"] = os.pathsep.join(path)
+    run = subprocess.run(
+        [sys.executable, "-c", SAY], capture_output=True, text=True, timeout=60, env=environment, check=True
+    )
+    return run.stdout.split()
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Path:
+    """A machine of four GPUs, as far as NVML and a PyTorch for CUDA go."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(TORCH)
+    (tmp_path / "torch" / "version.py").write_text("cuda = '13.0'\n")
+    (tmp_path / "pynvml.py").write_text(NVML.format(fails=False))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("chosen", "count"),
+    [(None, 4), ("", 0), ("0", 1), ("3, 1", 2), ("0,1,9,2", 2), ("-1", 7), ("1,1", 0), ("GPU-5a", 7), ("MIG-5a", 7)],
+)
+def test_gpus_are_counted_by_nvml_and_else_by_torch(driver: Path, chosen: str | None, count: int) -> None:
+    is_torch = count == 7
+    assert told(chosen, driver) == [*([] if is_torch else ["closed"]), str(count), str(is_torch), "False"]
+
+
+def test_without_nvml_torch_is_asked(driver: Path) -> None:
+    (driver / "pynvml.py").write_text(NVML.format(fails=True))
+    assert told(None, driver) == ["7", "True", "False"]
+    (driver / "pynvml.py").write_text("raise ImportError")
+    assert told(None, driver) == ["7", "True", "False"]
+
+
+@pytest.mark.parametrize(("chosen", "count"), [([], 0), ([2, 0], 2), ([0, 4, 1], 1), ([4], 0), ([1, 1], 0)])
+def test_a_list_ends_where_it_names_no_gpu(chosen: list[int], count: int) -> None:
+    assert visible.num_chosen(chosen, there=4) == count
+
+
+@pytest.mark.gpu
+def test_the_count_is_torchs_and_leaves_nothing_open() -> None:
+    import torch
+
+    assert told(os.environ.get("CUDA_VISIBLE_DEVICES")) == [str(torch.cuda.device_count()), "False", "False"]
