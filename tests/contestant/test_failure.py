@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kerneldojo.contestant.failure import MAX_TEXT, OUT_OF_DEVICE_MEMORY, Failure, describe
+from kerneldojo.contestant.failure import MAX_TEXT, OUT_OF_DEVICE_MEMORY, describe
+from kerneldojo.contestant.kinds import Failure
 
 
 def failure_of(source: str, folder: Path, **names: object) -> Failure:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing
@@ -18,6 +19,7 @@ from kerneldojo.judging.grandchild import Grandchild
 from kerneldojo.judging.host import COMPILE_ARENA_BYTES
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
 from kerneldojo.judging.protocol import Protocol
+from kerneldojo.judging.servers import HostServers
 from kerneldojo.judging.surroundings import request
 
 SOURCE = "import torch\nclass ModelNew(torch.nn.Module): pass\n"
@@ -109,3 +111,21 @@ def test_a_grandchild_is_held_as_a_child_would_be() -> None:
     held.kill()  # Of one that has ended nothing is asked.
     held.wait()
     parent.communicate()
+
+
+def test_servers_begin_before_torch_is_imported() -> None:
+    """It takes a second or more, in which they can be warming up."""
+    code = (
+        "import sys; from kerneldojo.judging.servers import HostServers; servers = HostServers.ahead('model:h100');"
+        "assert not {'torch', 'numpy', 'triton'} & set(sys.modules), sys.modules;"
+        "from kerneldojo.judging import Judge; judge = Judge(host_servers=servers);"
+        "pid = servers.interpreting._process.pid; judge.start('model:h100');"
+        "servers.compiling.wait_ready(); assert servers.interpreting._process.pid == pid;"
+        "judge.close(); assert servers.interpreting._process is None is servers.compiling._process"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_nothing_is_begun_for_what_is_no_device() -> None:
+    with pytest.raises(ValueError, match="unknown device 'abacus'"):
+        HostServers.ahead("abacus")

@@ -87,7 +87,7 @@ def evaluate(problem: Problem, candidate: Candidate, settings: dict[str, Any], *
             from kerneldojo.devices import DeviceError, parse
 
             try:
-                parse(settings["device"])  # First: the judge imports torch, and a wrong name needs no second for that.
+                parse(settings["device"])  # First, and apart: whatever else is a ValueError is a fault of ours.
                 from kerneldojo.judging import judge
 
                 return judge(problem, candidate, **settings)

@@ -12,23 +12,12 @@ import dis
 import sys
 import traceback
 from pathlib import Path
-from typing import Literal, TypedDict
 
 import torch
 
+from kerneldojo.contestant.kinds import Failure, Kind
+
 MAX_TEXT = 800
-
-Kind = Literal["compile_error", "runtime_error", "out_of_memory", "out_of_device_memory", "unsupported_on_device"]
-
-
-class Failure(TypedDict):
-    """How a stage failed, as it crosses to the judge."""
-
-    kind: Kind
-    text: str
-    line: int
-    """Line of the candidate's source, 0 if none; the judge adds its text from a copy that the candidate cannot edit."""
-
 
 TOLD_PACKAGES = ("torch", "triton", "numpy", "kerneldojo")
 """Packages whose own messages are passed on."""

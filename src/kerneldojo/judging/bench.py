@@ -1,8 +1,7 @@
-"""The judge as users call it: chooses the device's way of judging, and turns whatever happens into an evaluation."""
+"""The judge itself: chooses the device's way of judging, and turns whatever happens into an evaluation."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import logging
 import threading
@@ -18,6 +17,7 @@ from kerneldojo.judging.ends import HostedEnd, Infrastructure
 from kerneldojo.judging.host import HostBench, judge_on_host
 from kerneldojo.judging.protocol import Protocol, protocol
 from kerneldojo.judging.ruling import Ruling, quoted
+from kerneldojo.judging.servers import HostServers
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.languages import Language, language_of
 from kerneldojo.problems import ProblemError, check_source
@@ -50,6 +50,7 @@ class Judge:
         cores: those that no other judge uses; on a CUDA device, some are reserved for what is timed
             (`judging.cores`). By default the device's even share of those that this process may use.
         pace: how windows follow each other on a CUDA device.
+        host_servers: fork servers for `cpu` and `model:` devices that have been begun already; closed with the judge.
     """
 
     def __init__(
@@ -59,12 +60,13 @@ class Judge:
         reuse_reference_times: bool = False,
         cores: Collection[int] = (),
         pace: Pace | None = None,
+        host_servers: HostServers | None = None,
     ) -> None:
         self._num_verdicts = num_verdicts
         self._pace = pace or Pace()
         self._cores = tuple(cores)
         self._reuse_reference_times = reuse_reference_times
-        self._host = HostBench()
+        self._host = HostBench(host_servers)
         self._auditor = Auditor()
         self._lock = threading.Lock()
         self._gpus: dict[int, CudaBench] = {}
@@ -229,69 +231,3 @@ def _syntax_error(source: str) -> str:
     except (ValueError, RecursionError, MemoryError):
         return ""
     return ""
-
-
-_shared: list[Judge] = []
-_shared_lock = threading.Lock()
-
-
-def shared() -> Judge:
-    """The judge that `judge` uses: one for the process, made on first use."""
-    with _shared_lock:
-        if not _shared:
-            _shared.append(Judge())
-            atexit.register(_shared[0].close)
-        return _shared[0]
-
-
-def judge(
-    problem: Problem,
-    candidate: Candidate,
-    *,
-    device: str = "auto",
-    protocol: str = "standard",
-    baseline: Baseline = "eager",
-    precision: Precision = "tf32",
-    timeout: float | None = None,
-    allow_degenerate: bool = False,
-) -> Evaluation:
-    """Judge one candidate for one problem.
-
-    Args:
-        problem: the reference, in KernelBench's format.
-        candidate: the answer; its `language` may be `auto`.
-        device: `auto` (a CUDA device if there is one, else `model:h100`), `cuda:N`, `cpu` or `model:GPU`.
-        protocol: `quick`, `standard` or `strict`: 2, 5 or 10 rounds, and timed trials to match.
-        baseline: what the speedup is measured against.
-        precision: the arithmetic that float32 problems allow; `ieee` refuses TF32.
-        timeout: seconds for everything that the candidate does; the protocol's own by default.
-        allow_degenerate: judge problems that the audit refuses; the verdict says so.
-
-    Returns:
-        The verdict. Whatever the candidate does is data in it; this never raises for a candidate's sake.
-
-    Raises:
-        ValueError: an unknown device or protocol (in one line).
-    """
-    return shared().judge(
-        problem,
-        candidate,
-        device=device,
-        protocol_name=protocol,
-        baseline=baseline,
-        precision=precision,
-        timeout=timeout,
-        allow_degenerate=allow_degenerate,
-    )
-
-
-def audit_problem(
-    problem: Problem, device: str = "cpu", *, fresh: bool = False, memory_bytes: int | None = None
-) -> AuditReport:
-    """Audit one problem in a sandboxed reference runner; see `kerneldojo.problems.audit` and `Judge.audit`.
-
-    Raises:
-        ProblemError: the source is not in KernelBench's format, or the reference fails.
-        ValueError: an unknown device.
-    """
-    return shared().audit(problem, device, fresh=fresh, memory_bytes=memory_bytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from kerneldojo.contestant.failure import Kind
+from kerneldojo.contestant.kinds import Kind
 
 LONGEST_SECONDS = 1e6
 """No command may take as long."""

@@ -16,11 +16,12 @@ from kerneldojo.judging import pricing
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.cause import check_cause, no_own_kernel
 from kerneldojo.judging.contestant import Contestant
-from kerneldojo.judging.processes import ForkServer, Session, host_arena
+from kerneldojo.judging.processes import Session, host_arena
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.reference import Reference, patience
 from kerneldojo.judging.rounds import MAX_SPECIALIZATIONS, Match
 from kerneldojo.judging.ruling import Ruling, in_source
+from kerneldojo.judging.servers import HostServers
 from kerneldojo.judging.stock import Endings, Ready, References
 from kerneldojo.judging.surroundings import request
 from kerneldojo.judging.target_build import Compilations, Compiled, TargetBuild, unfound
@@ -40,11 +41,14 @@ class HostBench:
     """The two fork servers, kept warm between candidates, with sessions in stock.
 
     Each session serves one candidate, or one problem.
+
+    Args:
+        servers: that may be warming up already; closed with the bench.
     """
 
-    def __init__(self) -> None:
-        self.interpreting = ForkServer("interpret")
-        self.compiling = ForkServer("compile")
+    def __init__(self, servers: HostServers | None = None) -> None:
+        self._servers = servers or HostServers()
+        self.interpreting, self.compiling = self._servers.interpreting, self._servers.compiling
         self.endings = Endings()
         self._contestants = Ready(self.interpreting, ARENA_BYTES, NUM_READY, self.endings)
         self._compilers = Ready(self.compiling, COMPILE_ARENA_BYTES, NUM_READY, self.endings)
@@ -53,7 +57,7 @@ class HostBench:
 
     def start(self) -> None:
         """Begin to warm up without waiting."""
-        ForkServer.start_together(self.interpreting, self.compiling)
+        self._servers.start()
 
     def close(self) -> None:
         """End both fork servers, and everything that they forked."""
@@ -61,8 +65,7 @@ class HostBench:
         self._compilers.close()
         self._references.close()
         self.endings.close()
-        self.compiling.close()
-        self.interpreting.close()  # Last: it may have forked the other, and sees to what is left of it.
+        self._servers.close()
 
     def reference(self, problem: Problem, protocol: Protocol, model: str = DEFAULT_MODEL) -> Reference:
         """A reference runner with the problem loaded, on the model of GPU that it is to believe in; the caller's."""

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kerneldojo import devices
 from kerneldojo.contestant.forkserver import last_line
 from kerneldojo.contestant.scratch import own_folder
 from kerneldojo.contestant.wire import Channel, ChannelClosed, WireError, channel_pair
@@ -191,3 +192,33 @@ class ForkServer:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+class HostServers:
+    """The two fork servers of devices that are no GPU, one that interprets kernels and one that compiles them."""
+
+    def __init__(self) -> None:
+        self.interpreting = ForkServer("interpret")
+        self.compiling = ForkServer("compile")
+
+    @classmethod
+    def ahead(cls, device: str) -> HostServers | None:
+        """Begin them before whoever judges has been imported; nothing for a GPU, whose server needs to know which.
+
+        Raises:
+            ValueError: an unknown device.
+        """
+        if devices.parse(device).kind == "cuda":
+            return None
+        servers = cls()
+        servers.start()
+        return servers
+
+    def start(self) -> None:
+        """Begin to warm up without waiting."""
+        ForkServer.start_together(self.interpreting, self.compiling)
+
+    def close(self) -> None:
+        """End both, and everything that they forked."""
+        self.compiling.close()
+        self.interpreting.close()  # Last: it may have forked the other, and sees to what is left of it.

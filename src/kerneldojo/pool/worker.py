@@ -23,6 +23,7 @@ from typing import Any
 
 from kerneldojo.contestant.sandbox import linux, processes
 from kerneldojo.contestant.wire import Channel, WireError
+from kerneldojo.judging.servers import HostServers
 from kerneldojo.pool.config import PATIENCE
 from kerneldojo.schema import Job, Status
 from kerneldojo.schema.pace import Pace
@@ -39,6 +40,7 @@ class Worker:
 
     Args:
         channel: to the pool.
+        device: that it will serve.
         num_verdicts: verdicts that may be under way at once.
         reuse_reference_times, pace: as in `pool.PoolConfig`.
         cores: those that it may use and no other GPU's worker does; empty for no such.
@@ -47,26 +49,32 @@ class Worker:
     def __init__(
         self,
         channel: Channel,
+        device: str,
         num_verdicts: int,
         *,
         reuse_reference_times: bool,
         pace: Pace,
         cores: Sequence[int] = (),
     ) -> None:
-        from kerneldojo.judging import Judge
-
-        self._channel = channel
+        self._channel, self._device = channel, device
         self._lock = threading.Lock()
+        servers = HostServers.ahead(device)
+        from kerneldojo.judging import Judge  # Imports torch, while they warm up.
+
         self._judge = Judge(
-            num_verdicts=num_verdicts, reuse_reference_times=reuse_reference_times, cores=cores, pace=pace
+            num_verdicts=num_verdicts,
+            reuse_reference_times=reuse_reference_times,
+            cores=cores,
+            pace=pace,
+            host_servers=servers,
         )
 
-    def serve(self, device: str) -> None:
+    def serve(self) -> None:
         """Judge until the pool is gone or says that it is enough."""
-        self._judge.start(device)
+        self._judge.start(self._device)
         gc.freeze()  # What was imported stays: it is not searched for garbage, now or later.
         gc.enable()
-        self._tell({"ready": True, "description": self._judge.describe(device)})
+        self._tell({"ready": True, "description": self._judge.describe(self._device)})
         while True:
             message = self._channel.receive(timeout=PATIENCE)
             if message["op"] == "ping":
@@ -135,7 +143,8 @@ def main(arguments: list[str]) -> None:
     channel = Channel(socket.socket(fileno=int(fd)))
     gc.disable()  # Until it serves.
     try:
-        Worker(channel, int(num_verdicts), reuse_reference_times=reuse == "1", pace=pace, cores=cores).serve(device)
+        reuses = reuse == "1"
+        Worker(channel, device, int(num_verdicts), reuse_reference_times=reuses, pace=pace, cores=cores).serve()
     except WireError:
         os._exit(1)
     os._exit(0)
