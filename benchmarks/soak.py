@@ -114,6 +114,10 @@ def mixture(num: int, hostile_share: float, on_gpu: bool, seed: int, skip: str) 
     return rows
 
 
+def is_gpu(device: str) -> bool:
+    return device.startswith(("cuda", "auto"))
+
+
 # The child: owns the pool, or the connection to the service.
 
 
@@ -225,7 +229,7 @@ def soak(arguments: argparse.Namespace) -> dict[str, Any]:
     out.mkdir(parents=True, exist_ok=True)
     if (out / RESULTS).exists():
         sys.exit(f"{out} holds the results of an earlier soak: choose another --out")
-    on_gpu = arguments.device.startswith(("cuda", "auto"))
+    on_gpu = is_gpu(arguments.device)
     num = arguments.num or (2_000 if on_gpu else 10_000)
     rows = mixture(num, arguments.hostile, on_gpu, arguments.seed, arguments.skip)
     fields = ("id", "problem", "name", "candidate", "language")
@@ -333,13 +337,15 @@ def main() -> None:
     )
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing new after so long")
     parser.add_argument("--protocol", default="standard")
-    parser.add_argument("--timeout", type=float, default=20.0, help="seconds that a candidate has")
+    parser.add_argument("--timeout", type=float, help="seconds that a candidate has; 20 by default, 60 on a GPU")
     parser.add_argument("--slots", type=int)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="folder for items, results and report.json")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.timeout is None:
+        arguments.timeout = 60.0 if is_gpu(arguments.device) else 20.0
     if arguments.child:
         judge_rows(arguments)
         return
