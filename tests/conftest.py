@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # So that asking for a GPU does not use it.
-import torch
+gc.disable()  # Until all tests are collected, see below: imports make little garbage and many objects.
+import torch  # noqa: E402
 
 OWN_PROCESS = "DOJO_TEST_IS_IN_ITS_OWN_PROCESS"
 LONG = (
@@ -60,7 +61,6 @@ def _place(item: pytest.Item) -> int:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """What is imported for the tests stays: to search it for garbage takes seconds."""
-    gc.disable()
     try:
         return (yield)
     finally:

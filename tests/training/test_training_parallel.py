@@ -66,7 +66,8 @@ assert not dist.is_initialized()
 """
 
 FORKS = """
-import sys
+import gc, sys
+gc.set_threshold(50_000)  # As in the command line.
 sys.path.insert(0, {tests!r})
 import torch; torch.set_num_threads(1)
 import opening_ranks
