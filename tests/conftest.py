@@ -9,13 +9,14 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # So that asking for a GPU does not use it.
-import torch
+gc.disable()  # Until all tests are collected, see below: imports make little garbage and many objects.
+import torch  # noqa: E402
 
 OWN_PROCESS = "DOJO_TEST_IS_IN_ITS_OWN_PROCESS"
 LONG = (
@@ -60,7 +61,6 @@ def _place(item: pytest.Item) -> int:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """What is imported for the tests stays: to search it for garbage takes seconds."""
-    gc.disable()
     try:
         return (yield)
     finally:
@@ -74,6 +74,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture
+def dojo_here(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Generator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """The whole command as its process runs it, but in this one: for the many ways to be refused."""
+    from kerneldojo.cli import app
+
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        command = ["dojo", *map(str, arguments)]
+        monkeypatch.setattr(sys, "argv", command)
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as end:
+            app()
+        assert isinstance(end.value.code, int)
+        return subprocess.CompletedProcess(command, end.value.code, *capfd.readouterr())
+
+    monkeypatch.setenv("COLUMNS", "100")
+    before = gc.get_threshold()
+    yield run
+    gc.set_threshold(*before)
 
 
 @pytest.hookimpl(tryfirst=True)

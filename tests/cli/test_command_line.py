@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from kerneldojo.cli import commands
 
+Dojo = Callable[..., subprocess.CompletedProcess[str]]
 REFERENCE = EXAMPLES / "reference.py"
 HONEST = EXAMPLES / "honest.py"
 RECIPE = EXAMPLES.parent / "recipes" / "laptop-sft.toml"
@@ -116,8 +117,28 @@ def test_the_help_of_every_command_says_all_that_its_options_say() -> None:
     ],
     ids=lambda arguments: " ".join(str(getattr(argument, "name", argument)) for argument in arguments),
 )
-def test_bad_usage_is_one_line_on_standard_error_and_exit_code_2(arguments: tuple[str | Path, ...]) -> None:
-    done = dojo(*arguments)
+def test_bad_usage_is_one_line_on_standard_error_and_exit_code_2(
+    arguments: tuple[str | Path, ...], dojo_here: Dojo
+) -> None:
+    assert_bad_usage(dojo_here(*arguments))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("bogus",),
+        ("judge", "no_such_file.py", HONEST, "--json"),
+        ("problems", "audit", "no_such_file.py"),
+        ("optimize", REFERENCE, "--out", "no_such_folder/kernel.py"),
+        ("train", "sft", RECIPE, "--set", "device=tpu"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_bad_usage_is_that_of_a_process_too(arguments: tuple[str | Path, ...]) -> None:
+    assert_bad_usage(dojo(*arguments))
+
+
+def assert_bad_usage(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     assert done.stderr.startswith("dojo: ")

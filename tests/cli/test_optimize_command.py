@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from kerneldojo import judge
@@ -51,7 +52,7 @@ def test_nothing_is_written_where_nothing_is_faster(tmp_path: Path) -> None:
     assert told["spent"]["calls"] == 2
 
 
-def test_bad_usage_is_one_line(tmp_path: Path) -> None:
+def test_bad_usage_is_one_line(tmp_path: Path, dojo_here: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     path = model_in(tmp_path)
     for arguments, words in (
         ((str(path), "--policy", "oracle:9"), "unknown policy"),
@@ -60,6 +61,6 @@ def test_bad_usage_is_one_line(tmp_path: Path) -> None:
         ((str(path), "--policy-option", "quality"), "expected dotted.key=value"),
         ((str(tmp_path / "absent.py"),), "cannot read"),
     ):
-        done = dojo("optimize", *arguments, "--device", "model:h100")
+        done = dojo_here("optimize", *arguments, "--device", "model:h100")
         assert done.returncode == 2, done.stderr
         assert len(done.stderr.strip().splitlines()) == 1 and words in done.stderr

@@ -181,7 +181,7 @@ def test_fork_bomb(scratch: Path, room: Features) -> None:
             except OSError:
                 time.sleep(0.01)
 
-    bounds = limits(num_processes=30, deadline_seconds=1 if counted else 60)
+    bounds = limits(num_processes=30, deadline_seconds=0.5 if counted else 60)
     keep = (trace.writing, tokens, giving)  # a pipe with a writer left has no end, so that the last ones wait
     contained = start(bomb, scratch, room, keep_fds=keep, readable=USR, limits=bounds)
     trace.let_go()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -138,16 +139,18 @@ def test_bad_lines_are_told_before_anything_is_judged(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_bad_usage_is_one_line(tmp_path: Path, arguments: tuple[str | Path, ...]) -> None:
+def test_bad_usage_is_one_line(
+    tmp_path: Path, arguments: tuple[str | Path, ...], dojo_here: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
     write_input(tmp_path / "in.jsonl")
     (tmp_path / "bad.jsonl").write_text("nothing")
     named = [tmp_path / one if str(one).endswith(".jsonl") else one for one in arguments]
-    code, output, errors = run(*named, "--out", tmp_path / "out")
-    assert code == 2
-    assert output == ""
+    done = dojo_here("evaluate", *named, "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert done.stdout == ""
     assert not (tmp_path / "out").exists()
-    assert errors.splitlines()[-1].startswith("dojo: ")
-    assert "Traceback" not in errors
+    assert done.stderr.splitlines()[-1].startswith("dojo: ")
+    assert "Traceback" not in done.stderr
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kerneldojo import Candidate, Judge, Status
+from kerneldojo import Candidate, Status
+from kerneldojo.judging.bench import shared
 from kerneldojo.policies.teacher import broken, cheating, teach
 from kerneldojo.policies.teacher.tasks import GraphTask, KataTask, task_of
 from kerneldojo.problems import load_suite
@@ -14,8 +15,8 @@ from kerneldojo.problems.graphs.stream import Stream
 
 @pytest.fixture(scope="module")
 def judge():
-    with Judge() as judge:
-        yield judge
+    """The one of this process, which other tests have warmed."""
+    return shared()
 
 
 @pytest.fixture(scope="module")

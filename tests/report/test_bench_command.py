@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ def get_init_inputs():
 """
 
 
+Dojo = Callable[..., subprocess.CompletedProcess[str]]
 BENCH = ["bench", "--suite", "katas:1", "--policy", "teacher", "--out", "x"]
 
 
@@ -186,8 +188,8 @@ def test_the_audit_refuses_what_is_no_problem_beside_the_others(kernelbench: Pat
         ([*BENCH, "--tokens", "9"], "--tokens bounds the searches of --strategy"),
     ],
 )
-def test_a_mistake_is_one_line(arguments: list[str], words: str) -> None:
-    done = dojo(*arguments)
+def test_a_mistake_is_one_line(arguments: list[str], words: str, dojo_here: Dojo) -> None:
+    done = dojo_here(*arguments)
     assert done.returncode == 2
     assert words in done.stderr
     assert done.stderr.count("\n") == 1

@@ -74,8 +74,9 @@ def test_it_learns_and_leaves_checkpoints_behind(config, ranks: Ranks) -> None:
 
 
 SCRIPT = """
-import json, sys
+import gc, json, sys
 from pathlib import Path
+gc.set_threshold(50_000)  # As in the command line.
 sys.path.insert(0, {tests!r})
 import torch; torch.set_num_threads(1)
 from toy_world import TextJudge

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -63,6 +65,15 @@ end_ranks(ranks)
 assert not dist.is_initialized()
 """
 
+FORKS = """
+import gc, sys
+gc.set_threshold(50_000)  # As in the command line.
+sys.path.insert(0, {tests!r})
+import torch; torch.set_num_threads(1)
+import opening_ranks
+opening_ranks.fork_ranks({count}, lambda: exec(sys.argv[1], {{}}))
+"""
+
 
 def run(num_ranks: int, folder: Path, model: Path) -> dict:
     folder.mkdir()
@@ -73,8 +84,9 @@ def run(num_ranks: int, folder: Path, model: Path) -> dict:
     )
     if num_ranks == 1:  # Here, where everything is imported already.
         exec(script, {})
-    else:
-        toy_world.run_ranks([sys.executable, "-c", script], num_ranks)
+    else:  # Forks of one process, which imports everything for both.
+        command = [sys.executable, "-c", FORKS.format(tests=str(Path(__file__).parent), count=num_ranks), script]
+        subprocess.run(command, check=True, timeout=200, env={**os.environ, "OMP_NUM_THREADS": "1"})
     found = json.loads((folder / "out.json").read_text())
     for name, place in (("journal", "rl"), ("ahead", "ahead")):
         lines = (folder / place / "metrics.jsonl").read_text().splitlines()

@@ -94,10 +94,14 @@ def main(*servers: tuple[str, int]) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     own, *siblings = [Birth.of(*server) for server in servers]
     try:
+        # While this process is small: it forks some thirty times, and with torch imported each takes ten milliseconds.
+        sandbox.sweep_groups()
+        features = sandbox.probe()
         with ending_with_the_judge(own.control):
             _import_what_all_need()
+            settle_memory()  # For all of them at once; what each imports itself is little.
         own = _with_siblings(own, siblings)
-        _be(own)
+        _be(own, features)
     except ChannelClosed:
         return
     except Exception:
@@ -124,15 +128,13 @@ def _with_siblings(own: Birth, siblings: Sequence[Birth]) -> Birth:
     return own
 
 
-def _be(birth: Birth) -> None:
+def _be(birth: Birth, features: sandbox.Features) -> None:
     """Warm up, then serve until the judge is gone."""
     control = birth.control
     with ending_with_the_judge(control):
         control.send({"born": os.getpid()})
         warm_up(birth.flavour)
     settle_memory()
-    sandbox.sweep_groups()
-    features = sandbox.probe()
     control.send({"ready": birth.flavour, "features": features.as_json()})
     Server(control, birth.flavour, features, birth.porter).serve()
 
