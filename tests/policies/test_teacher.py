@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kerneldojo import Candidate, Status
-from kerneldojo.judging.bench import shared
+from kerneldojo.judging.shared import shared
 from kerneldojo.policies.teacher import broken, cheating, teach
 from kerneldojo.policies.teacher.tasks import GraphTask, KataTask, task_of
 from kerneldojo.problems import load_suite
@@ -16,7 +16,7 @@ from kerneldojo.problems.graphs.stream import Stream
 @pytest.fixture(scope="module")
 def judge():
     """The one of this process, which other tests have warmed."""
-    return shared()
+    return shared("model:h100")
 
 
 @pytest.fixture(scope="module")
