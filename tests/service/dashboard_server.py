@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import signal
 import socket
 import threading
@@ -30,7 +31,7 @@ class ShownExecutor:
     def __init__(self, devices: Sequence[DeviceState] = (DeviceState(name="model:h100", kind="model"),)) -> None:
         self.verdicts: dict[str, Evaluation] = {}
         self.shown = tuple(devices)
-        self._open: list[Future[Evaluation]] = []
+        self._open: queue.Queue[Future[Evaluation]] = queue.Queue()
 
     def submit(self, job: Job) -> Future[Evaluation]:
         future: Future[Evaluation] = Future()
@@ -39,19 +40,19 @@ class ShownExecutor:
         if verdict is not None:
             future.set_result(verdict)
         else:
-            self._open.append(future)
+            self._open.put(future)
         return future
 
     def finish(self, verdict: Evaluation) -> None:
-        """End the job that has run longest."""
-        self._open.pop(0).set_result(verdict)
+        """End the job that has run longest; a task can be seen to wait before its job is here."""
+        self._open.get(timeout=60).set_result(verdict)
 
     def devices(self) -> Sequence[DeviceState]:
         return self.shown
 
     def close(self, *, drain: bool = True) -> None:
-        for future in self._open:
-            future.cancel()
+        while not self._open.empty():
+            self._open.get().cancel()
 
 
 class Served:
