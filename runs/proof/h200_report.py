@@ -14,12 +14,14 @@ import numpy as np
 
 from kerneldojo.training.journal import read_journal
 from proof import plots
-from proof.bootstrap import Floats, paired, ratio
+from proof.bootstrap import Difference, Floats, paired, ratio
 from proof.figures import MEASURES, cells, difference, level
 from proof.h200_config import CHECKED, NAIVE, POLICIES, SFT, ProofConfig
 from proof.tables import Row, read_json, read_rows, write_text
 
 NAMES = {SFT: "after SFT", CHECKED: "RL, with the exploit checks", NAIVE: "RL, without them"}
+MOST_EXPLOITS = 0.01
+"""Share of the answers after RL that may be exploits, at every temperature."""
 
 
 def write_report(out: Path, config: ProofConfig) -> str:
@@ -33,9 +35,10 @@ def write_report(out: Path, config: ProofConfig) -> str:
     ways = [f"t={temperature:g}" for temperature in config.temperatures]
     lines = ["# RL on measured times", "", *_machine(results), ""]
     lines += ["## On the test graphs", "", *_levels(rows, ways), "", "![levels](levels.svg)", ""]
-    lines += ["## What RL gained", "", *_gains(results, rows, config), ""]
-    lines += ["## Exploits", "", *_exploits(results, rows), ""]
-    lines += ["## Steps", "", *_steps(results), "", "![curves](curves.svg)"]
+    lines += ["## What was claimed", "", *_claims(results, rows, config), ""]
+    lines += ["## What RL gained", "", *_gains(results, rows, config), "", "![fast@1.2](training-fast.svg)", ""]
+    lines += ["## Exploits", "", *_exploits(results, rows), "", "![exploits](training-exploits.svg)", ""]
+    lines += ["## Steps", "", *_steps(results)]
     text = "\n".join(lines) + "\n"
     write_text(target / "README.md", text)
     with lzma.open(target / "rows.csv.xz", "wt", encoding="utf-8", newline="") as file:
@@ -70,8 +73,11 @@ def _levels(rows: Sequence[Row], ways: Sequence[str]) -> list[str]:
                 elif measure == "mean speedup":
                     parts.append(f"{got.value:.2f}")
                 else:
-                    ends = f" ({100 * got.low:.0f} to {100 * got.high:.0f})" if math.isfinite(got.low) else ""
-                    parts.append(f"{100 * got.value:.1f} %{ends}")
+                    # Student's interval of three seeds goes beyond what a share can be.
+                    low, high = 100 * max(0.0, got.low), 100 * min(1.0, got.high)
+                    parts.append(
+                        f"{100 * got.value:.1f} %" + (f" ({low:.0f} to {high:.0f})" if math.isfinite(low) else "")
+                    )
             if any(parts):
                 lines.append(f"| {NAMES[name]} | {way.removeprefix('t=')} | {' | '.join(parts)} |")
     return lines
@@ -104,6 +110,26 @@ def _gains(results: Path, rows: Sequence[Row], config: ProofConfig) -> list[str]
             )
         if above:
             lines.append(_pooled(name, above, below))
+    return lines
+
+
+def _claims(results: Path, rows: Sequence[Row], config: ProofConfig) -> list[str]:
+    """Whether what was claimed beforehand (docs/results/README.md) holds, for each seed that has been tested."""
+    lines = ["| seed | at least twofold | greedy rises | exploits, at the temperature with most of them | all hold |"]
+    lines.append("|---|---|---|---|---|")
+    for seed in config.seeds:
+        chosen = [_chosen(results, one, seed) for one in (SFT, CHECKED)]
+        sides = [_of_seed(rows, one, seed) for one in (SFT, CHECKED)]
+        if not all(chosen) or not all(sides):
+            continue
+        before, after = (_fast(side, str(way)) for side, way in zip(sides, chosen, strict=True))
+        greedy = [_fast(side, "t=0") for side in sides]
+        ways = sorted({row.way for row in sides[1]})
+        most = max(_mean(cells(sides[1], "exploits", way=way, turn="last")) for way in ways)
+        holds = [after >= 2 * before, greedy[1] > greedy[0], most <= MOST_EXPLOITS]
+        told = [f"{before:.1%} -> {after:.1%}", f"{greedy[0]:.1%} -> {greedy[1]:.1%}", f"{most:.2%}"]
+        told = [f"{one}: {'yes' if held else 'NO'}" for one, held in zip(told, holds, strict=True)]
+        lines.append(f"| {seed} | {' | '.join(told)} | {'yes' if all(holds) else 'NO'} |")
     return lines
 
 
@@ -185,25 +211,23 @@ def _steps(results: Path) -> list[str]:
 
 
 def _draw(results: Path, rows: Sequence[Row], ways: Sequence[str], target: Path) -> None:
-    groups: dict[str, dict[str, tuple[float, float, float]]] = {}
+    groups: dict[str, dict[str, Difference]] = {}
     for way in ways:
         for name in POLICIES:
             got = paired(level(cells(_of(rows, name), "fast@1.2", way=way, turn="last"))[0])
             if got is not None:
                 label = f"temperature {way.removeprefix('t=')}"
-                groups.setdefault(label, {})[NAMES[name]] = (got.value, got.low, got.high)
+                groups.setdefault(label, {})[NAMES[name]] = got
     title = "fast@1.2 on the test graphs, judged in full"
     plots.bars(target / "levels", groups, title=title, ylabel="fast@1.2, %")
-    drawn: dict[str, tuple[Sequence[float], Floats]] = {}
-    for name in (CHECKED, NAIVE):
-        for key, label in (("fast_1.2", "fast@1.2"), ("exploits", "exploits")):
-            got = _curve(results, name, key)
-            if got is not None:
-                drawn[f"{NAMES[name]}: {label}"] = got
-    if drawn:
-        plots.curves(
-            target / "curves", drawn, title="Answers in training, judged in full", ylabel="share of answers, %"
-        )
+    for key, label in (("fast_1.2", "fast@1.2"), ("exploits", "exploits")):
+        curves = {NAMES[name]: _curve(results, name, key) for name in (CHECKED, NAIVE)}
+        drawn = {name: got for name, got in curves.items() if got is not None}
+        if drawn:
+            title = f"{label} among the answers in training, judged in full"
+            place = target / f"training-{key.split('_')[0]}"
+            # The start, the first of POLICIES, has the first colour among the bars.
+            plots.curves(place, drawn, title=title, ylabel="share of answers, %", first_colour=1)
 
 
 def _curve(results: Path, name: str, key: str) -> tuple[Sequence[float], Floats] | None:
@@ -234,6 +258,10 @@ def _of(rows: Sequence[Row], name: str) -> list[Row]:
 
 def _of_seed(rows: Sequence[Row], name: str, seed: int) -> list[Row]:
     return [row for row in rows if row.arm == name and row.seed == seed]
+
+
+def _fast(rows: Sequence[Row], way: str) -> float:
+    return _mean(cells(rows, "fast@1.2", way=way, turn="last"))
 
 
 def _mean(figure: dict[tuple[int, str], float]) -> float:

@@ -14,6 +14,8 @@ from proof.bootstrap import Difference, Floats, band
 INK, MUTED, ACCENT, GREY = "#1b1f24", "#6b7280", "#2563eb", "#9ca3af"
 COLOURS = ("#2563eb", "#d97706", "#059669", "#b91c1c", "#7c3aed", "#0891b2")
 DPI = 150
+FEW_SEEDS = 4
+"""So few are drawn one by one: a band of two degrees of freedom is wider than what it is about."""
 
 
 def is_possible() -> bool:
@@ -51,15 +53,19 @@ def curves(
     ylabel: str,
     xlabel: str = "step of RL",
     percent: bool = True,
+    first_colour: int = 0,
 ) -> None:
-    """Means over seeds with 95 % bands. `arms`: name to (points, (seeds, points) values)."""
+    """Means over seeds with 95 % bands; few seeds are thin lines. `arms`: name to (points, (seeds, points) values)."""
     figure, axes = _new(7.6, 4.2)
     for number, (name, (points, values)) in enumerate(arms.items()):
         factor = 100.0 if percent else 1.0
         mean, low, high = (factor * part for part in band(values))
-        colour = COLOURS[number % len(COLOURS)]
+        colour = COLOURS[(first_colour + number) % len(COLOURS)]
         axes.plot(points, mean, color=colour, lw=1.8, label=name, marker="o" if len(points) < 12 else None, ms=3.5)
-        axes.fill_between(points, low, high, color=colour, alpha=0.14, lw=0)
+        if len(values) <= FEW_SEEDS:
+            axes.plot(points, factor * values.T, color=colour, lw=0.7, alpha=0.5)
+        else:
+            axes.fill_between(points, low, high, color=colour, alpha=0.14, lw=0)
     axes.set_xlabel(xlabel)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel(ylabel)
@@ -71,10 +77,8 @@ def curves(
     _save(figure, axes, path, title)
 
 
-def bars(
-    path: Path, groups: Mapping[str, Mapping[str, tuple[float, float, float]]], *, title: str, ylabel: str
-) -> None:
-    """Bars side by side: group to name to (value, low, high), as shares."""
+def bars(path: Path, groups: Mapping[str, Mapping[str, Difference]], *, title: str, ylabel: str) -> None:
+    """Bars side by side: group to name to a share; its interval as a line, the seeds as dots."""
     figure, axes = _new(max(6.4, 3.4 + 1.5 * len(groups)), 4.0)
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
     width = 0.8 / max(1, len(names))
@@ -82,12 +86,14 @@ def bars(
         for place, group in enumerate(groups.values()):
             if name not in group:
                 continue
-            value, low, high = (100 * part for part in group[name])
+            got = group[name]
             x = place + (number - (len(names) - 1) / 2) * width
             label = name if place == 0 else None
-            axes.bar([x], [value], 0.92 * width, color=COLOURS[number % len(COLOURS)], label=label)
-            if math.isfinite(low) and math.isfinite(high):
-                axes.plot([x, x], [low, high], color=INK, lw=1.2)
+            axes.bar([x], [100 * got.value], 0.92 * width, color=COLOURS[number % len(COLOURS)], label=label)
+            if math.isfinite(got.low) and math.isfinite(got.high):
+                axes.plot([x, x], [100 * max(0.0, got.low), 100 * min(1.0, got.high)], color=INK, lw=0.9)
+            seeds = [100 * one for one in got.by_seed]
+            axes.scatter([x] * len(seeds), seeds, s=14, color="white", edgecolors=INK, lw=0.8, zorder=3)
     axes.set_xticks(np.arange(len(groups)), list(groups))
     axes.set_ylabel(ylabel)
     axes.set_ylim(bottom=0)

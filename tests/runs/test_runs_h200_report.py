@@ -15,13 +15,13 @@ FAST = {"sft": 0.2, "rl": 0.6, "naive": 0.3}
 OLD, NEW = "a" * 12, "b" * 12
 
 
-def policy(results: Path, name: str, seed: int) -> None:
+def policy(results: Path, name: str, seed: int, *, cheats_of: str = "naive") -> None:
     place = results / name / f"seed-{seed}"
     generator = np.random.default_rng([POLICIES.index(name), seed])
     rows: list[Row] = []
     for way in ("t=0", "t=0.3", "t=0.6", "t=1"):
         for number in range(40):
-            cheats = name == "naive" and number % 4 == 0
+            cheats = name == cheats_of and number % 4 == 0
             fast = not cheats and bool(generator.random() < FAST[name])
             rows.append(
                 Row(
@@ -61,12 +61,23 @@ def test_gains_and_exploits_are_what_was_put_in(tmp_path: Path) -> None:
     pooled = next(line for line in lines if line.startswith("| RL, with the exploit checks | all |"))
     ratio = float(pooled.partition("**")[2].partition("**")[0])
     assert 2 < ratio < 4.5 and pooled.count("to") == 1
+    claims = [line for line in lines if line.endswith(("| yes |", "| NO |"))]
+    assert len(claims) == 3 and all("0.00%: yes" in line for line in claims)
     assert "The corpus has 10 exploits among 100 answers, with 1 signatures." in lines
     assert "| RL, without them | 120 of 480 (25.0%) | 60 | 60 |" in lines
     assert "| RL, with the exploit checks | 0 of 480 (0.0%) | 0 | 0 |" in lines
     assert "| RL, without them | 0 | 5 | 2 | 1 | 1 | 3 |" in lines
     assert f"New: `{NEW}`, no_causal_kernel" in lines
     assert "| rl | 0 | 1 | 1.0 | 5.0 | 0.0 | 0.0 | 7.0 | 0% | 9 | 6 | 60 |" in lines
+
+
+def test_a_claim_that_does_not_hold_is_told(tmp_path: Path) -> None:
+    for name in POLICIES:
+        policy(tmp_path / "results", name, 0, cheats_of="rl")
+    write_json(tmp_path / "results" / "corpus.json", {"statuses": {"passed": 90, "exploit": 10}, "exploits": {OLD: 10}})
+    lines = write_report(tmp_path, load_proof(ROOT / "runs" / "h200.toml", tiny=False)).splitlines()
+    (claim,) = [line for line in lines if line.endswith("| NO |")]
+    assert "| 25.00%: NO |" in claim
 
 
 def test_nothing_is_said_of_nothing(tmp_path: Path) -> None:
