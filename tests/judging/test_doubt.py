@@ -36,21 +36,28 @@ def series(per_call_us: float, prime_us: float, *, noise: float = 0.2, seed: int
     )
 
 
-def doubt(mine: Series, *, compulsory_bytes: int = 64 << 20) -> str:
-    both = {"contestant": mine, "reference": series(50.0, 140.0, seed=1)}
+def doubt(
+    mine: Series,
+    *,
+    compulsory_bytes: int = 64 << 20,
+    slowness: float = 1.0,
+    theirs_us: float = 50.0,
+    known: bool = False,
+) -> str:
+    both = {"contestant": mine, "reference": series(theirs_us, 140.0, seed=1)}
     result = Trials(series=both, watch=Watch([]), num_rounds=48, seconds=0.2)
     findings = Findings(
         Problem(name="p", source="pass"), Candidate(source="pass"), protocol("standard"), device="cuda:0"
     )
     findings.compulsory_bytes = compulsory_bytes
     bench = SimpleNamespace(
-        reference_times=None,
+        reference_times=SimpleNamespace(has=lambda _: known),
         clock=SimpleNamespace(peak_bandwidth=lambda: 4.8e12),
         stopwatch=SimpleNamespace(l2_bytes=50 << 20),
     )
     prepared = Prepared.__new__(Prepared)
     prepared.result = result
-    return timing.doubt(bench, prepared, findings)
+    return timing.doubt(bench, prepared, findings, slowness)
 
 
 @pytest.mark.parametrize(("left_out", "are_timed"), [("contestant", True), ("reference", False)])
@@ -82,3 +89,20 @@ def test_an_ordinary_series_stands() -> None:
 )
 def test_what_looks_like_cheating_or_says_little_is_timed_again(mine: Series, num_bytes: int, why: str) -> None:
     assert why in doubt(mine, compulsory_bytes=num_bytes)
+
+
+@pytest.mark.parametrize(
+    ("mine_us", "theirs_us", "slowness", "known", "is_doubtful"),
+    [
+        (20.0, 50.0, 1.2, False, False),
+        (20.0, 50.0, 1.3, False, True),
+        (200.0, 20.0, 1.3, False, True),
+        (200.0, 20.0, 1.3, True, False),  # The reference's figure is of earlier verdicts.
+        (200.0, 200.0, 2.0, False, False),  # No launch binds what is as slow as that.
+    ],
+)
+def test_what_launches_may_bind_is_timed_again_where_cores_were_slow(
+    mine_us: float, theirs_us: float, slowness: float, known: bool, is_doubtful: bool
+) -> None:
+    why = doubt(series(mine_us, 110.0), slowness=slowness, theirs_us=theirs_us, known=known)
+    assert ("cores took" in why) == is_doubtful

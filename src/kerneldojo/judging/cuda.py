@@ -331,9 +331,10 @@ class _Verdict:
 
         of_candidate = [one.hosted.session for one in (match.contestant, twin.contestant)]
         bench.measure_alone(self.guest, findings, measure, of_candidate)
-        if doubt := timing.doubt(bench, series, findings):
+        if doubt := timing.doubt(bench, series, findings, self.guest.slowness):
             findings.notes.append(f"timed twice: in the first series {doubt}")
             bench.measure_alone(self.guest, findings, measure, of_candidate)
+        slowness = self.guest.slowness  # Of these windows: the profile may have one of its own.
         self._make_room()
         with findings.stage("timing"):
             timing.finish(bench, series, match, findings)
@@ -346,7 +347,7 @@ class _Verdict:
         if broken:
             raise broken[0]
         profile.fill(rows, findings)
-        findings.tell_slow_host(self.guest.slowness)
+        findings.tell_slow_host(slowness)
         self._make_room()
         with findings.stage("cause"):
             if not has_own or (findings.kernels and not any(kernel.own for kernel in findings.kernels)):

@@ -33,8 +33,11 @@ from kerneldojo.judging.rounds import Match, secret_seed
 from kerneldojo.judging.ruling import Ruling, exploit, of_candidate
 from kerneldojo.judging.sides import SideEnded, post, post_reference, side
 from kerneldojo.judging.stops import stopped
-from kerneldojo.judging.verdict import Findings
+from kerneldojo.judging.verdict import SLOW_HOST, Findings
 from kerneldojo.schema import Roofline, Status, Timing, content_hash
+
+MAY_BE_LAUNCHES_US = 70.0
+"""No launch binds what is slower: nearly all of the suite's kernels that differ between verdicts are quicker."""
 
 
 def run(
@@ -86,9 +89,18 @@ def run(
     prepared.result, prepared.inspection = result, inspection
 
 
-def doubt(bench: Any, prepared: Prepared, findings: Findings) -> str:
+def doubt(bench: Any, prepared: Prepared, findings: Findings, slowness: float) -> str:
     """Why the last series should not stand alone, or nothing. What is slow about a host lasts for seconds at times, so
     that one series is not enough to hold it against a candidate. Who cheats in one series alone is timed in the other.
+
+    Slow cores, too, are a reason whatever the figure is: who could have more series until one is good would be timed
+    as quicker than it is.
+
+    Args:
+        bench: whose stopwatch it was.
+        prepared: with the series in it.
+        findings: the protocol, and what is known of the problem.
+        slowness: of the cores in its window; see `cores.Reserved`.
     """
     assert prepared.result is not None
     series, fits = prepared.result.series, prepared.result.fitted
@@ -102,9 +114,12 @@ def doubt(bench: Any, prepared: Prepared, findings: Findings) -> str:
     if charge.interval_us[1] < 1000 * (_limit_ms(bench, findings) or 0.0):
         return "it seemed faster than the memory"
     is_known = bench.reference_times is not None and bench.reference_times.has(reference_key(findings))
-    for name in ("contestant",) if is_known else ("contestant", "reference"):
+    measured = ("contestant",) if is_known else ("contestant", "reference")
+    for name in measured:
         if charges.is_blurred(fits[name].per_call_us, fits[name].interval_us):
             return f"the {name}'s times scattered"
+    if slowness > SLOW_HOST and min(fits[name].per_call_us for name in measured) < MAY_BE_LAUNCHES_US:
+        return f"the host's cores took {slowness:.1f} times as long as at their quickest"
     return ""
 
 
