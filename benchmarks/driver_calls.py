@@ -1,6 +1,6 @@
 """What verdicts ask of the NVIDIA driver, which does one thing at a time: calls and milliseconds a verdict.
 
-    PYTHONPATH=src python benchmarks/driver_calls.py --at-once 1 4
+    PYTHONPATH=src python benchmarks/driver_calls.py --at-once 1 4 --pace apart beside
 
 A library that is loaded before all others (`probes/driver_calls.c`) times every ioctl of the judge and of what it
 hosts. *In the driver* is the time in which at least one call was: calls that wait for another's end are long, but count
@@ -10,12 +10,15 @@ once. What a process that ends gives back is not among them. Kinds are named as 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,8 @@ UVM = {25: "register address space", 27: "register channel", 33: "map external",
 CLASSES = {0x3E: "system memory", 0x40: "local memory", 0x80: "device", 0x83DE: "debugger", 0x90F1: "address space"}
 CLASSES |= {0xA06C: "channel group", 0xC86F: "channel", 0xC96F: "channel", 0xCBC0: "compute", 0xC8B5: "copy engine"}
 MOST_KINDS = 20
+WINDOWS: list[tuple[int, int]] = []
+"""Beginning and end of each window, in nanoseconds of the monotonic clock."""
 
 
 def loaded_again() -> None:
@@ -61,18 +66,50 @@ def read(begun: int) -> Any:
     return rows[rows["start"] >= begun]
 
 
-def seconds_busy(rows: Any) -> float:
-    """Seconds in which at least one call was under way."""
-    rows = rows[np.argsort(rows["start"])]
-    ends = np.maximum.accumulate(rows["start"] + rows["took"])
-    before = np.concatenate([rows["start"][:1], ends[:-1]])
-    return float(np.maximum(0, ends.astype("i8") - np.maximum(rows["start"], before).astype("i8")).sum()) / 1e9
+def union(starts: Any, ends: Any) -> Any:
+    """Spans of time that are covered by at least one of those given: (n, 2), in order, apart from each other."""
+    order = np.argsort(starts)
+    starts, ends = starts[order].astype("i8"), np.maximum.accumulate(ends[order].astype("i8"))
+    is_first = np.concatenate([[True], starts[1:] > ends[:-1]])[: len(starts)]
+    is_last = np.concatenate([is_first[1:], [True]])[: len(starts)]
+    return np.stack([starts[is_first], ends[is_last]], axis=1)
 
 
-def show(rows: Any, num: int, seconds: float, statuses: Counter[str], at_once: int) -> None:
-    busy = seconds_busy(rows) if len(rows) else 0.0
-    print(f"{at_once} at once: {60 * num / seconds:.1f} a minute, {dict(statuses)}; {seconds / num:.3f} s a verdict,")
-    print(f"  in the driver {busy / num:.3f} s, {len(rows) / num:.0f} calls", flush=True)
+def seconds_in(spans: Any) -> float:
+    return float((spans[:, 1] - spans[:, 0]).sum()) / 1e9
+
+
+def both(some: Any, others: Any) -> float:
+    """Seconds that lie in a span of the one and in one of the other: |A| + |B| - |A or B|."""
+    merged = np.concatenate([some, others])
+    return seconds_in(some) + seconds_in(others) - seconds_in(union(merged[:, 0], merged[:, 1]))
+
+
+def note_windows() -> None:
+    """Have every window written down."""
+    from kerneldojo.judging.gate import Guest
+
+    window = Guest.window
+
+    @contextlib.contextmanager
+    def noted(self: Guest) -> Generator[None]:
+        with window(self):
+            begun = time.monotonic_ns()
+            try:
+                yield
+            finally:
+                WINDOWS.append((begun, time.monotonic_ns()))
+
+    Guest.window = noted  # type: ignore[method-assign]
+
+
+def show(rows: Any, windows: Any, num: int, seconds: float, statuses: Counter[str], what: str) -> None:
+    calls = union(rows["start"], rows["start"] + rows["took"])
+    open_, busy, shared = seconds_in(windows), seconds_in(calls), both(windows, calls)
+    print(f"{what}: {60 * num / seconds:.1f} a minute, {dict(statuses)}; {seconds / num:.3f} s a verdict,")
+    print(f"  in the driver {busy / num:.3f} s, {len(rows) / num:.0f} calls; windows {open_ / num:.3f} s;")
+    print(f"  in the driver while a window is open {shared / num:.3f} s, while none is {(busy - shared) / num:.3f} s;")
+    print(f"  neither {(seconds - open_ - busy + shared) / num:.3f} s", flush=True)
     sums: dict[str, list[float]] = {}
     for kind, detail, took in zip(*(rows[field].tolist() for field in ("kind", "detail", "took")), strict=True):
         one = sums.setdefault(name_of(kind, detail), [0, 0.0])
@@ -86,6 +123,9 @@ def main() -> None:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--at-once", type=int, nargs="+", default=[4])
     parser.add_argument("--num", type=int, default=32)
+    parser.add_argument(
+        "--pace", choices=["apart", "beside"], nargs="+", default=["apart"], help="contexts and windows"
+    )
     parser.add_argument("--size", choices=["full", "small"], default="full")
     arguments = parser.parse_args()
     if FOLDER not in os.environ:
@@ -94,13 +134,17 @@ def main() -> None:
 
     from kerneldojo.judging import Judge, gpu
     from kerneldojo.pool.worker import SWITCH_SECONDS
+    from kerneldojo.schema.pace import Pace
+
+    note_windows()
 
     # What is hosted begins with an environment of its own.
     gpu.FEW_QUEUES.update({FOLDER: os.environ[FOLDER], "LD_PRELOAD": os.environ["LD_PRELOAD"]})
     sys.setswitchinterval(SWITCH_SECONDS)
     chosen = cases(arguments.size)
-    for at_once in arguments.at_once:
-        judge = Judge(num_verdicts=at_once, reuse_reference_times=True)
+    for at_once, pace in itertools.product(arguments.at_once, arguments.pace):
+        settings = Pace(contexts_beside=pace == "beside")
+        judge = Judge(num_verdicts=at_once, reuse_reference_times=True, pace=settings)
 
         def status(number: int, judge: Judge = judge) -> str:
             case = chosen[number % len(chosen)]
@@ -111,7 +155,8 @@ def main() -> None:
             begun, start = time.monotonic_ns(), time.perf_counter()
             statuses = Counter(threads.map(status, range(arguments.num)))
             seconds = time.perf_counter() - start
-        show(read(begun), arguments.num, seconds, statuses, at_once)
+        spans = np.array([span for span in WINDOWS if span[0] >= begun], dtype="i8").reshape(-1, 2)
+        show(read(begun), spans, arguments.num, seconds, statuses, f"{at_once} at once, contexts {pace}")
         judge.close()
 
 
