@@ -7,6 +7,6 @@ and shares memory with it for tensors; it answers with JSON claims and with byte
 - `arena`: memory that both sides see, and tensors in it described by checked offsets.
 - `tree`: arguments and results (lists, dictionaries, scalars, tensors) as JSON.
 - `sandbox`: what a contestant may not do.
-- `forkserver`: a process that has imported everything once, so that a contestant costs a fork.
+- `births`, `warmth`, `forkserver`: a process that has imported everything once, so that a contestant costs a fork.
 - `runner`: what runs inside: loads sources, constructs modules, calls them, reports.
 """

@@ -1,10 +1,7 @@
 """A process that has imported everything once, so that a fresh contestant costs a fork instead of four seconds.
 
-It is started by exec with a clean environment and no inherited descriptors but its control socket (a fork of the
-judge would hold seeds and tokens), runs with one thread (a parallel operation before a fork would hang the child's
-first one for ever), never touches CUDA and never sees a candidate. One flavour interprets kernels, one compiles them
-for a target, one runs them on CUDA: Triton cannot do two of these in one process. Those that a judge needs at once are
-*siblings*: the first imports what all of them import, which is half of the work, and forks the others.
+It runs with one thread (a parallel operation before a fork would hang the child's first one for ever), never touches
+CUDA and never sees a candidate. How it came to be is in `births`, what it has imported in `warmth`.
 
 The judge sends `{"op": "learn", ...}` for what later contestants should find ready (`devices.cuda.launchers`), and
 `{"op": "spawn", ...}` with the descriptors of a contestant (or of a workshop, which compiles for contestants) and a
@@ -15,19 +12,13 @@ contestant ended. When a leash or the control socket closes, what hangs on it is
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gc
 import os
 import select
 import signal
 import socket
-import sys
-import tempfile
-import traceback
-from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +27,6 @@ from kerneldojo.contestant.pages import collapse_memory
 from kerneldojo.contestant.sandbox import guests
 from kerneldojo.contestant.wire import Channel, ChannelClosed, WireError
 
-FLAVOURS = ("interpret", "compile", "cuda")
 MANY = 8
 """Spawns after which huge pages pay: they are half a second's work, and spare a fork some ten milliseconds."""
 
@@ -58,159 +48,6 @@ class Slot:
         """Close what was kept for it."""
         while self.descriptors:
             os.close(self.descriptors.pop())
-
-
-@dataclass(frozen=True)
-class Birth:
-    """What a fork server is born with."""
-
-    flavour: str
-    control: Channel
-    porter: sandbox.Porter | None
-
-    @classmethod
-    def of(cls, flavour: str, control_fd: int) -> Birth:
-        """To be made while this process is small: its porter is forked from it.
-
-        What uses a GPU has none and is forked as ever: where cores are reserved, processes are found by descent.
-        """
-        porter = None if flavour == "cuda" else sandbox.Porter()
-        return cls(flavour, Channel(socket.socket(fileno=control_fd)), porter)
-
-    def let_go(self) -> None:
-        """Close what another process has been born with."""
-        self.control.close()
-        if self.porter is not None:
-            self.porter.let_go()
-
-
-def main(*servers: tuple[str, int]) -> None:
-    """Be the first of these fork servers, and fork the others.
-
-    Args:
-        servers: flavour and control socket of each.
-    """
-    gc.disable()  # For good; searching what is being imported would be a fifth of the time until we are warm.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    own, *siblings = [Birth.of(*server) for server in servers]
-    try:
-        # While this process is small: it forks some thirty times, and with torch imported each takes ten milliseconds.
-        sandbox.sweep_groups()
-        features = sandbox.probe()
-        with ending_with_the_judge(own.control):
-            _import_what_all_need()
-            settle_memory()  # For all of them at once; what each imports itself is little.
-        own = _with_siblings(own, siblings)
-        _be(own, features)
-    except ChannelClosed:
-        return
-    except Exception:
-        # The judge prints it. If it is gone, its temporary folder is too, and nobody cares what failed for want of it.
-        with contextlib.suppress(WireError):
-            own.control.send({"failed": traceback.format_exc(limit=8)[-4000:]})
-        sys.exit(1)
-
-
-def _with_siblings(own: Birth, siblings: Sequence[Birth]) -> Birth:
-    """Fork them; returns whose life this process is to live: in a fork, the sibling's."""
-    for number, sibling in enumerate(siblings):
-        pid = os.fork()
-        if pid == 0:
-            for other in (own, *siblings[number + 1 :]):
-                other.let_go()
-            os.setsid()
-            guests.watch()
-            return sibling
-        guests.leave(pid)
-        if sibling.porter is not None:
-            guests.leave(sibling.porter.pid)
-        sibling.let_go()
-    return own
-
-
-def _be(birth: Birth, features: sandbox.Features) -> None:
-    """Warm up, then serve until the judge is gone."""
-    control = birth.control
-    with ending_with_the_judge(control):
-        control.send({"born": os.getpid()})
-        warm_up(birth.flavour)
-    settle_memory()
-    control.send({"ready": birth.flavour, "features": features.as_json()})
-    Server(control, birth.flavour, features, birth.porter).serve()
-
-
-@contextlib.contextmanager
-def ending_with_the_judge(control: Channel) -> Generator[None]:
-    """While this lasts, the kernel ends this process when the judge is gone: nobody is served by what it warms up.
-
-    By SIGIO, which ends whoever does not handle it: the judge says nothing before it has heard of us, so all that can
-    happen to the socket until then is that its other end is closed.
-    """
-    flags = fcntl.fcntl(control.fileno(), fcntl.F_GETFL)
-    fcntl.fcntl(control.fileno(), fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(control.fileno(), fcntl.F_SETFL, flags | os.O_ASYNC)
-    try:
-        poller = select.poll()
-        poller.register(control.fileno(), 0)
-        if poller.poll(0):  # It was gone before there was anybody to tell.
-            raise ChannelClosed("the judge is gone")
-        yield
-    finally:
-        fcntl.fcntl(control.fileno(), fcntl.F_SETFL, flags)
-
-
-def settle_memory() -> None:
-    """Leave nothing for a fork to collect.
-
-    A descriptor whose owner is garbage here is closed by number when a child's collector finds the owner, and by then
-    the number may be one of the child's own pipes. So garbage is collected here, before each fork, and never there
-    until the child is itself. Frozen objects also keep their memory shared, for nobody's collector touches them.
-    """
-    gc.collect()
-    gc.freeze()
-
-
-def _import_what_all_need() -> None:
-    """Without Triton, whose flavour is not settled yet."""
-    import torch
-
-    torch.set_num_threads(1)
-    import_module("kerneldojo.contestant.rehearsal")
-
-
-def warm_up(flavour: str) -> None:
-    """Import and run once whatever every contestant would otherwise import and run itself."""
-    if flavour == "interpret":
-        os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is imported.
-    # What is compiled here must really be compiled: a result from an earlier server's cache leaves the compiler cold.
-    with tempfile.TemporaryDirectory(prefix="dojo-") as folder:
-        os.environ["TRITON_CACHE_DIR"] = folder
-        try:
-            _rehearse(flavour)
-        finally:
-            del os.environ["TRITON_CACHE_DIR"]
-
-
-def _rehearse(flavour: str) -> None:
-    from kerneldojo.contestant import rehearsal
-
-    if flavour == "cuda":
-        from kerneldojo.devices.cuda import warm
-
-        rehearsal.rehearse(interpreted=False)
-        import_module("torch._dynamo")  # A second, which whatever is compared with torch.compile would pay each time.
-        warm.prepare()
-        return
-    from kerneldojo.devices import interpreter, target
-
-    if flavour == "interpret":
-        interpreter.prepare()
-        interpreter.warm_up()
-        rehearsal.rehearse(interpreted=True)
-    else:
-        rehearsal.rehearse(interpreted=False, calls=False)
-        target.warm_up()
-        interpreter.pose()
 
 
 def _contest(flavour: str, request: dict[str, Any], given: list[int]) -> None:

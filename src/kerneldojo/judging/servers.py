@@ -28,7 +28,7 @@ START_SECONDS = 180.0
 """A cold fork server imports torch and Triton and compiles a kernel; on a busy machine that takes a while."""
 
 BOOTSTRAP = (
-    "import os, sys; sys.path[:] = {path!r}; from kerneldojo.contestant.forkserver import main; "
+    "import os, sys; sys.path[:] = {path!r}; from kerneldojo.contestant.births import main; "
     "main(*{servers!r}); os._exit(0)"
 )
 """It ends at once: taking apart whatever was imported is a quarter of a second that who closes it waits for."""
