@@ -26,7 +26,7 @@ import torch
 from kerneldojo import Candidate, Problem
 from kerneldojo.contestant.arena import HostArena
 from kerneldojo.contestant.sandbox import processes
-from kerneldojo.judging import cuda, preparation, runners
+from kerneldojo.judging import cuda, measurement, preparation, runners
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.gated_bench import Bench
@@ -187,8 +187,8 @@ def server() -> Generator[ForkServer]:
 def windows(monkeypatch: pytest.MonkeyPatch) -> Windows:
     windows = Windows()
     for name in ("preparation", "timing"):
-        monkeypatch.setattr(cuda, name, windows)
-    monkeypatch.setattr(cuda, "profile", Profile())
+        monkeypatch.setattr(measurement, name, windows)
+    monkeypatch.setattr(measurement, "profile", Profile())
     return windows
 
 
@@ -523,7 +523,7 @@ def test_a_profile_that_was_disturbed_is_taken_again_in_a_window(
         def take_beside(self, *_: Any) -> list[Any] | None:
             return None if self.take() == [] and disturbed else []
 
-    monkeypatch.setattr(cuda, "profile", Noted())
+    monkeypatch.setattr(measurement, "profile", Noted())
     passed(judge(bench, HONEST, tmp_path))
     bench.close()
     assert seen == taken_in

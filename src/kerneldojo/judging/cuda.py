@@ -1,4 +1,4 @@
-"""Judging on a real GPU: rounds, time, profile and cause, each in the process that it belongs to.
+"""Judging on a real GPU: its processes and the rounds. What is measured of who passes them is in `measurement`.
 
 Three hosted processes take part. The reference runner and the contestant play the rounds and are timed in turns; the
 *silent twin* is a second contestant in which the candidate's own kernels are no-ops from birth. It shows whether they
@@ -24,13 +24,12 @@ from typing import Any
 from kerneldojo.devices.cuda.driver import CudaError
 from kerneldojo.devices.cuda.launchers import checked
 from kerneldojo.devices.cuda.memory import is_out_of_memory
-from kerneldojo.judging import preparation, profile, timing
 from kerneldojo.judging.audits import Auditor
-from kerneldojo.judging.cause import check_cause, no_own_kernel
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.ends import HostedEnd, Infrastructure
 from kerneldojo.judging.gate import Guest
 from kerneldojo.judging.gated_bench import Bench
+from kerneldojo.judging.measurement import Measurement
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.reference import Reference
@@ -174,7 +173,7 @@ class _Verdict:
                 conduct = self.auditor.conduct(findings, reference, limit, has_more=bench.has_more(guest))
             match = Match(reference, contestant, conduct)
             self._play(match, twin)
-            self._measure(match, twin, inputs)
+            Measurement(bench, guest, findings, self.workshop, match, twin).take(inputs)
 
     @property
     def _opens_first(self) -> bool:
@@ -289,69 +288,3 @@ class _Verdict:
         findings.outputs_matched = True
         lacked = (checked(item.get("launcher")) for item in match.seen.specializations)
         self.bench.server.learn([types for types in lacked if types is not None])
-
-    def _make_room(self) -> None:
-        """With all of the device for one large problem: what torch keeps for later, the driver has no room for then."""
-        if self.bench.room(self.guest).in_place:
-            self.bench.tidy(most_bytes=0)
-
-    def _measure(self, match: Match, twin: Twin, inputs: Any) -> None:
-        findings, bench = self.findings, self.bench
-        has_own = match.seen.ran_own_kernel
-        self._make_room()
-        with findings.stage("prepare"):
-            room = bench.room(self.guest)
-            drawn = preparation.draw(match, room.inputs_bytes, is_large=room.in_place)
-            is_well = has_own and twin.arrive()
-            if has_own and not is_well:
-                self.workshop.check()
-            is_called = is_well and preparation.post_twin(match, twin.contestant, drawn)
-            series = preparation.prepare(match, drawn, inputs, findings)  # While the twin compiles.
-            del drawn
-            if is_called:
-                preparation.add_twin(series, twin.contestant)
-            findings.num_built = self.workshop.close()
-        rows: profile.Rows = []
-        broken: list[Ruling] = []
-        is_beside = bench.pace.profile_beside and bench.gate.capacity > 1 and not self.guest.is_alone
-
-        def measure() -> None:
-            with findings.stage("timing"):
-                timing.run(bench, series, match, findings, self.guest.renew_cores)
-            if not is_beside:
-                take_profile()
-
-        def take_profile() -> None:
-            broken.clear()
-            with findings.stage("profile"):
-                try:
-                    rows[:] = profile.take(match, findings)
-                except Ruling as ruling:  # What was seen while it was timed comes first.
-                    broken.append(ruling)
-
-        of_candidate = [one.hosted.session for one in (match.contestant, twin.contestant)]
-        bench.measure_alone(self.guest, findings, measure, of_candidate)
-        if doubt := timing.doubt(bench, series, findings, self.guest.slowness):
-            findings.notes.append(f"timed twice: in the first series {doubt}")
-            bench.measure_alone(self.guest, findings, measure, of_candidate)
-        slowness = self.guest.slowness  # Of these windows: the profile may have one of its own.
-        self._make_room()
-        with findings.stage("timing"):
-            timing.finish(bench, series, match, findings)
-        if is_beside:
-            with findings.stage("profile"):
-                found = profile.take_beside(match, findings)
-            rows[:] = found or []
-            if found is None:
-                bench.measure_alone(self.guest, findings, take_profile, of_candidate)
-        if broken:
-            raise broken[0]
-        profile.fill(rows, findings)
-        findings.tell_slow_host(slowness)
-        self._make_room()
-        with findings.stage("cause"):
-            if not has_own or (findings.kernels and not any(kernel.own for kernel in findings.kernels)):
-                raise no_own_kernel("the calls that were looked at")
-            if is_well and twin.contestant.hosted.session.ended is None:
-                silent = Match(match.reference, twin.contestant, match.conduct)
-                check_cause(silent, findings.protocol.cause_timeout, is_silent=True)

@@ -1,0 +1,134 @@
+"""What a GPU's judge finds out about a candidate that passed the rounds: its time, where that goes, and who causes it.
+
+Only the series of windows needs the device alone. Whatever else there is lies before it (inputs, instances, the silent
+twin's first call) or behind it (comparison, the profile, the cause), where others may be at work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from kerneldojo.judging import preparation, profile, timing
+from kerneldojo.judging.cause import check_cause, no_own_kernel
+from kerneldojo.judging.gate import Guest
+from kerneldojo.judging.gated_bench import Bench
+from kerneldojo.judging.preparation import Prepared
+from kerneldojo.judging.processes import Session
+from kerneldojo.judging.rounds import Match
+from kerneldojo.judging.ruling import Ruling
+from kerneldojo.judging.twin import Twin
+from kerneldojo.judging.verdict import Findings
+from kerneldojo.judging.workshop import Workshop
+
+
+@dataclass
+class Measurement:
+    """Of one candidate.
+
+    Args:
+        bench, guest: where, and whose window it is.
+        findings: what is filled in.
+        workshop: closed once the twin is there.
+        match: reference and contestant, the rounds passed.
+        twin: the silent one, as far as it is.
+    """
+
+    bench: Bench
+    guest: Guest
+    findings: Findings
+    workshop: Workshop
+    match: Match
+    twin: Twin
+    _rows: profile.Rows = field(default_factory=list[Any])
+    _broken: list[Ruling] = field(default_factory=list[Ruling])
+    """What ended the profile."""
+
+    def take(self, inputs: Any) -> None:
+        """Time, profile, cause.
+
+        Args:
+            inputs: memory for those of timed calls.
+
+        Raises:
+            Ruling: the candidate does not pass.
+        """
+        has_own = self.match.seen.ran_own_kernel
+        self._make_room()
+        with self.findings.stage("prepare"):
+            series, is_well = self._prepare(inputs, has_own=has_own)
+        self._time(series)
+        self._make_room()
+        with self.findings.stage("cause"):
+            self._find_cause(has_own=has_own, is_well=is_well)
+
+    def _prepare(self, inputs: Any, *, has_own: bool) -> tuple[Prepared, bool]:
+        """What is timed, and whether there is a twin to compare with."""
+        room = self.bench.room(self.guest)
+        drawn = preparation.draw(self.match, room.inputs_bytes, is_large=room.in_place)
+        is_well = has_own and self.twin.arrive()
+        if has_own and not is_well:
+            self.workshop.check()
+        is_called = is_well and preparation.post_twin(self.match, self.twin.contestant, drawn)
+        series = preparation.prepare(self.match, drawn, inputs, self.findings)  # While the twin compiles.
+        del drawn
+        if is_called:
+            preparation.add_twin(series, self.twin.contestant)
+        self.findings.num_built = self.workshop.close()
+        return series, is_well
+
+    def _time(self, series: Prepared) -> None:
+        """The series, once more where it should not stand alone, and the profile."""
+        bench, findings = self.bench, self.findings
+        is_beside = bench.pace.profile_beside and bench.gate.capacity > 1 and not self.guest.is_alone
+
+        def measure() -> None:
+            with findings.stage("timing"):
+                timing.run(bench, series, self.match, findings, self.guest.renew_cores)
+            if not is_beside:
+                self._take_profile()
+
+        bench.measure_alone(self.guest, findings, measure, self._of_candidate)
+        if doubt := timing.doubt(bench, series, findings, self.guest.slowness):
+            findings.notes.append(f"timed twice: in the first series {doubt}")
+            bench.measure_alone(self.guest, findings, measure, self._of_candidate)
+        slowness = self.guest.slowness  # Of these windows: the profile may have one of its own.
+        self._make_room()
+        with findings.stage("timing"):
+            timing.finish(bench, series, self.match, findings)
+        if is_beside:
+            with findings.stage("profile"):
+                found = profile.take_beside(self.match, findings)
+            self._rows[:] = found or []
+            if found is None:
+                bench.measure_alone(self.guest, findings, self._take_profile, self._of_candidate)
+        if self._broken:
+            raise self._broken[0]
+        profile.fill(self._rows, findings)
+        findings.tell_slow_host(slowness)
+
+    def _take_profile(self) -> None:
+        """In a window; what the candidate does wrong is kept, for what was seen while it was timed comes first."""
+        self._broken.clear()
+        with self.findings.stage("profile"):
+            try:
+                self._rows[:] = profile.take(self.match, self.findings)
+            except Ruling as ruling:
+                self._broken.append(ruling)
+
+    def _find_cause(self, *, has_own: bool, is_well: bool) -> None:
+        findings = self.findings
+        if not has_own or (findings.kernels and not any(kernel.own for kernel in findings.kernels)):
+            raise no_own_kernel("the calls that were looked at")
+        if is_well and self.twin.contestant.hosted.session.ended is None:
+            silent = Match(self.match.reference, self.twin.contestant, self.match.conduct)
+            check_cause(silent, findings.protocol.cause_timeout, is_silent=True)
+
+    @property
+    def _of_candidate(self) -> list[Session]:
+        return [one.hosted.session for one in (self.match.contestant, self.twin.contestant)]
+
+    def _make_room(self) -> None:
+        """With all of the device for one large problem: what torch keeps for later, the driver has no room for then."""
+        if self.bench.room(self.guest).in_place:
+            self.bench.tidy(most_bytes=0)
