@@ -132,14 +132,14 @@ def main() -> None:
         loaded_again()
     from cases import cases
 
-    from kerneldojo.judging import Judge, gpu
+    from kerneldojo.judging import Judge, servers
     from kerneldojo.pool.worker import SWITCH_SECONDS
     from kerneldojo.schema.pace import Pace
 
     note_windows()
 
     # What is hosted begins with an environment of its own.
-    gpu.FEW_QUEUES.update({FOLDER: os.environ[FOLDER], "LD_PRELOAD": os.environ["LD_PRELOAD"]})
+    servers.FEW_QUEUES.update({FOLDER: os.environ[FOLDER], "LD_PRELOAD": os.environ["LD_PRELOAD"]})
     sys.setswitchinterval(SWITCH_SECONDS)
     chosen = cases(arguments.size)
     for at_once, pace in itertools.product(arguments.at_once, arguments.pace):

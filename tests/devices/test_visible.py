@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,6 +24,8 @@ class NVMLError(Exception): pass
 def nvmlInit():
     if {fails}: raise NVMLError
 def nvmlDeviceGetCount(): return 4
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetUUID(handle): return f"GPU-{{handle}}"
 def nvmlShutdown(): print("closed")
 """
 TORCH = "class version: cuda = '13.0'\nclass cuda: device_count = staticmethod(lambda: 7)\n"
@@ -69,6 +73,36 @@ def test_without_nvml_torch_is_asked(driver: Path) -> None:
 @pytest.mark.parametrize(("chosen", "count"), [([], 0), ([2, 0], 2), ([0, 4, 1], 1), ([4], 0), ([1, 1], 0)])
 def test_a_list_ends_where_it_names_no_gpu(chosen: list[int], count: int) -> None:
     assert visible.num_chosen(chosen, there=4) == count
+
+
+@pytest.mark.parametrize(
+    ("chosen", "index", "uuid"),
+    [
+        (None, 3, "GPU-3"),
+        (None, 4, None),
+        ("3, 1", 0, "GPU-3"),
+        ("3,1", 2, None),
+        ("", 0, None),
+        ("GPU-5a", 0, None),
+        ("0,9,1", 1, None),
+    ],
+)
+def test_a_gpu_is_named_as_far_as_numbers_tell(
+    driver: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None, index: int, uuid: str | None
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(**runpy.run_path(str(driver / "pynvml.py"))))
+    if chosen is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    assert visible.uuid(index) == uuid
+
+
+@pytest.mark.gpu
+def test_a_gpus_name_is_torchs() -> None:
+    import torch
+
+    assert visible.uuid(0) == f"GPU-{torch.cuda.get_device_properties(0).uuid}"
 
 
 @pytest.mark.gpu

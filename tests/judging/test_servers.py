@@ -14,12 +14,13 @@ import pytest
 
 from kerneldojo import Candidate
 from kerneldojo.contestant.sandbox import processes
+from kerneldojo.judging import Judge
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.grandchild import Grandchild
 from kerneldojo.judging.host import COMPILE_ARENA_BYTES
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
 from kerneldojo.judging.protocol import Protocol
-from kerneldojo.judging.servers import HostServers
+from kerneldojo.judging.servers import Begun, gpu_server
 from kerneldojo.judging.surroundings import request
 
 SOURCE = "import torch\nclass ModelNew(torch.nn.Module): pass\n"
@@ -116,9 +117,10 @@ def test_a_grandchild_is_held_as_a_child_would_be() -> None:
 def test_servers_begin_before_torch_is_imported() -> None:
     """It takes a second or more, in which they can be warming up."""
     code = (
-        "import sys; from kerneldojo.judging.servers import HostServers; servers = HostServers.ahead('model:h100');"
+        "import sys; from kerneldojo.judging.servers import Begun; begun = Begun.ahead('model:h100');"
+        "servers = begun.hosts;"
         "assert not {'torch', 'numpy', 'triton'} & set(sys.modules), sys.modules;"
-        "from kerneldojo.judging import Judge; judge = Judge(host_servers=servers);"
+        "from kerneldojo.judging import Judge; judge = Judge(begun=begun);"
         "pid = servers.interpreting._process.pid; judge.start('model:h100');"
         "servers.compiling.wait_ready(); assert servers.interpreting._process.pid == pid;"
         "judge.close(); assert servers.interpreting._process is None is servers.compiling._process"
@@ -128,4 +130,28 @@ def test_servers_begin_before_torch_is_imported() -> None:
 
 def test_nothing_is_begun_for_what_is_no_device() -> None:
     with pytest.raises(ValueError, match="unknown device 'abacus'"):
-        HostServers.ahead("abacus")
+        Begun.ahead("abacus")
+
+
+@pytest.mark.gpu
+def test_a_gpus_server_begins_before_torch_is_imported_and_is_the_one_that_serves() -> None:
+    code = (
+        "import sys; from kerneldojo.judging.servers import Begun; begun = Begun.ahead('cuda:0');"
+        "assert not {'torch', 'numpy', 'triton'} & set(sys.modules), sys.modules;"
+        "pid = begun.gpu._process.pid; from kerneldojo.judging import Judge; judge = Judge(begun=begun);"
+        "judge.start('cuda:0'); server = judge._gpu(0).server; assert server is begun.gpu;"
+        "server.wait_ready(); assert server._process.pid == pid; judge.close(); assert server._process is None"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_gpus_server_that_nobody_asks_for_is_closed_with_the_judge() -> None:
+    """Here there is no such GPU: it is born, and would never become warm."""
+    server = gpu_server("GPU-none")
+    begun = Begun(gpu=server)
+    begun.start()
+    pid = server._process.pid if server._process is not None else 0
+    assert processes.is_alive(pid)
+    with Judge(begun=begun):
+        pass
+    assert not processes.is_alive(pid)

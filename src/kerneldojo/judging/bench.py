@@ -17,7 +17,7 @@ from kerneldojo.judging.ends import HostedEnd, Infrastructure
 from kerneldojo.judging.host import HostBench, judge_on_host
 from kerneldojo.judging.protocol import Protocol, protocol
 from kerneldojo.judging.ruling import Ruling, quoted
-from kerneldojo.judging.servers import HostServers
+from kerneldojo.judging.servers import Begun
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.languages import Language, language_of
 from kerneldojo.problems import ProblemError, check_source
@@ -50,7 +50,7 @@ class Judge:
         cores: those that no other judge uses; on a CUDA device, some are reserved for what is timed
             (`judging.cores`). By default the device's even share of those that this process may use.
         pace: how windows follow each other on a CUDA device.
-        host_servers: fork servers for `cpu` and `model:` devices that have been begun already; closed with the judge.
+        begun: fork servers that have been started already; closed with the judge.
     """
 
     def __init__(
@@ -60,13 +60,16 @@ class Judge:
         reuse_reference_times: bool = False,
         cores: Collection[int] = (),
         pace: Pace | None = None,
-        host_servers: HostServers | None = None,
+        begun: Begun | None = None,
     ) -> None:
         self._num_verdicts = num_verdicts
         self._pace = pace or Pace()
         self._cores = tuple(cores)
         self._reuse_reference_times = reuse_reference_times
-        self._host = HostBench(host_servers)
+        begun = begun or Begun()
+        self._host = HostBench(begun.hosts)
+        self._begun_gpu = begun.gpu
+        """For whichever GPU is asked for first."""
         self._auditor = Auditor()
         self._lock = threading.Lock()
         self._gpus: dict[int, CudaBench] = {}
@@ -136,12 +139,14 @@ class Judge:
 
         with self._lock:
             if index not in self._gpus:
+                begun, self._begun_gpu = self._begun_gpu, None
                 self._gpus[index] = CudaBench(
                     index,
                     num_verdicts=self._num_verdicts,
                     reuse_reference_times=self._reuse_reference_times,
                     cores=self._cores,
                     pace=self._pace,
+                    begun=begun,
                 )
         return self._gpus[index]
 
@@ -189,6 +194,8 @@ class Judge:
     def close(self) -> None:
         """End all fork servers."""
         self._host.close()
+        if self._begun_gpu is not None:
+            self._begun_gpu.close()
         for gpu in self._gpus.values():
             gpu.close()
 

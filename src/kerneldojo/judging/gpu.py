@@ -20,17 +20,13 @@ from kerneldojo.devices.cuda.spare import Spare
 from kerneldojo.devices.cuda.window import Stopwatch
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.idleness import Canary
-from kerneldojo.judging.processes import ForkServer
 from kerneldojo.judging.reference_times import ReferenceTimes
+from kerneldojo.judging.servers import ForkServer, gpu_server
 from kerneldojo.judging.shares import Shares
 from kerneldojo.schema.pace import Pace
 
 WARM_SECONDS = 0.2
 """How long the canary sings before its baseline is taken; clocks rise within half of that."""
-FEW_QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
-"""One hardware queue for each hosted process: contexts are what a GPU cannot make many of, and most of the making is
-for queues (on an H200 with 16 at once: 334 contexts a minute with the default of 8, 918 with one). All sides have the
-same; a candidate's streams may wait for each other where they would not with more."""
 SHARED_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 
 
@@ -44,6 +40,7 @@ class CudaBench(Bench):
         cores: those that this device has to itself, of which some are reserved for windows; by default its even share
             of those that this process may use.
         pace: how its windows follow each other.
+        begun: a fork server that has been started for a GPU already; closed if it is another's.
     """
 
     def __init__(
@@ -54,6 +51,7 @@ class CudaBench(Bench):
         reuse_reference_times: bool = False,
         cores: Collection[int] = (),
         pace: Pace | None = None,
+        begun: ForkServer | None = None,
     ) -> None:
         properties = torch.cuda.get_device_properties(index)
         uuid = f"GPU-{properties.uuid}"
@@ -64,8 +62,13 @@ class CudaBench(Bench):
         self._lock = threading.Lock()
         self._capability = (int(properties.major), int(properties.minor))
         self._precompiler: Precompiler | None = None
+        server = gpu_server(uuid)
+        if begun is not None and begun.environment == server.environment:
+            server = begun
+        elif begun is not None:
+            begun.close()
         super().__init__(
-            ForkServer("cuda", {"CUDA_VISIBLE_DEVICES": uuid, **FEW_QUEUES}),
+            server,
             Shares.of(num_verdicts, total_bytes),
             f"cuda:{index}",
             cores,

@@ -15,12 +15,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kerneldojo import devices
 from kerneldojo.contestant.forkserver import last_line
 from kerneldojo.contestant.scratch import own_folder
 from kerneldojo.contestant.wire import Channel, ChannelClosed, WireError, channel_pair
+from kerneldojo.devices import visible
 from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.grandchild import Grandchild
 
@@ -33,6 +35,11 @@ BOOTSTRAP = (
 )
 """It ends at once: taking apart whatever was imported is a quarter of a second that who closes it waits for."""
 
+FEW_QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+"""One hardware queue for each process hosted on a GPU: contexts are what it cannot make many of, and most of the making
+is for queues (on an H200 with 16 at once: 334 contexts a minute with the default of 8, 918 with one). All sides have
+the same; a candidate's streams may wait for each other where they would not with more."""
+
 log = logging.getLogger(__name__)
 
 
@@ -41,8 +48,9 @@ class ForkServer:
 
     def __init__(self, flavour: str, environment: Mapping[str, str] | None = None) -> None:
         self.flavour = flavour
+        self.environment = dict(environment or {})
+        """What it has beside the usual."""
         self.features: dict[str, Any] = {}
-        self._environment = dict(environment or {})
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | Grandchild | None = None
         """None also until one that another forks has said that it was born."""
@@ -109,7 +117,7 @@ class ForkServer:
             "OPENBLAS_NUM_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # Asking whether CUDA is there must not initialise it.
-            **self._environment,
+            **self.environment,
         }
 
     def _wait_ready(self) -> None:
@@ -201,19 +209,6 @@ class HostServers:
         self.interpreting = ForkServer("interpret")
         self.compiling = ForkServer("compile")
 
-    @classmethod
-    def ahead(cls, device: str) -> HostServers | None:
-        """Begin them before whoever judges has been imported; nothing for a GPU, whose server needs to know which.
-
-        Raises:
-            ValueError: an unknown device.
-        """
-        if devices.parse(device).kind == "cuda":
-            return None
-        servers = cls()
-        servers.start()
-        return servers
-
     def start(self) -> None:
         """Begin to warm up without waiting."""
         ForkServer.start_together(self.interpreting, self.compiling)
@@ -222,3 +217,40 @@ class HostServers:
         """End both, and everything that they forked."""
         self.compiling.close()
         self.interpreting.close()  # Last: it may have forked the other, and sees to what is left of it.
+
+
+def gpu_server(uuid: str) -> ForkServer:
+    """A fork server for what runs on one GPU; not started."""
+    return ForkServer("cuda", {"CUDA_VISIBLE_DEVICES": uuid, **FEW_QUEUES})
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Fork servers that warm up while whoever judges is imported, which takes seconds."""
+
+    hosts: HostServers | None = None
+    gpu: ForkServer | None = None
+
+    @classmethod
+    def ahead(cls, device: str) -> Begun:
+        """Begin those that a device needs; for a GPU none where nothing but PyTorch tells which one is meant.
+
+        Raises:
+            ValueError: an unknown device.
+        """
+        chosen = devices.parse(device)
+        if chosen.kind != "cuda":
+            begun = cls(hosts=HostServers())
+        elif uuid := visible.uuid(chosen.index):
+            begun = cls(gpu=gpu_server(uuid))
+        else:
+            return cls()
+        begun.start()
+        return begun
+
+    def start(self) -> None:
+        """Begin to warm up without waiting."""
+        if self.hosts is not None:
+            self.hosts.start()
+        if self.gpu is not None:
+            self.gpu.start()

@@ -9,7 +9,7 @@ import atexit
 import threading
 from typing import TYPE_CHECKING
 
-from kerneldojo.judging.servers import HostServers
+from kerneldojo.judging.servers import Begun
 
 if TYPE_CHECKING:
     from kerneldojo.judging.bench import Baseline, Judge, Precision
@@ -31,10 +31,10 @@ def shared(device: str) -> Judge:
     """
     with _shared_lock:
         if not _shared:
-            servers = HostServers.ahead(device)
+            begun = Begun.ahead(device)
             from kerneldojo.judging.bench import Judge
 
-            _shared.append(Judge(host_servers=servers))
+            _shared.append(Judge(begun=begun))
             atexit.register(_shared[0].close)
         return _shared[0]
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from kerneldojo.contestant.sandbox import linux, processes
 from kerneldojo.contestant.wire import Channel, WireError
-from kerneldojo.judging.servers import HostServers
+from kerneldojo.judging.servers import Begun
 from kerneldojo.pool.config import PATIENCE
 from kerneldojo.schema import Job, Status
 from kerneldojo.schema.pace import Pace
@@ -58,7 +58,7 @@ class Worker:
     ) -> None:
         self._channel, self._device = channel, device
         self._lock = threading.Lock()
-        servers = HostServers.ahead(device)
+        begun = Begun.ahead(device)
         from kerneldojo.judging import Judge  # Imports torch, while they warm up.
 
         self._judge = Judge(
@@ -66,7 +66,7 @@ class Worker:
             reuse_reference_times=reuse_reference_times,
             cores=cores,
             pace=pace,
-            host_servers=servers,
+            begun=begun,
         )
 
     def serve(self) -> None:
