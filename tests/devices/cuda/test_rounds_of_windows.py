@@ -50,8 +50,11 @@ class Arena:
 class Contestant:
     """Answers the judge's orders as `CallLoop` does, and notes them where everybody does."""
 
-    def __init__(self, name: str, log: Log, *, slow_to_release: bool = False, fails_at: int = -1) -> None:
+    def __init__(
+        self, name: str, log: Log, *, slow_to_release: bool = False, fails_at: int = -1, call_seconds: float = 0.0
+    ) -> None:
         self.name, self._log, self._is_slow, self._fails_at = name, log, slow_to_release, fails_at
+        self._call_seconds = call_seconds
         self.arena = Arena()
         self.page = Page.open(self.arena.page.fd)
         self.thread = threading.Thread(target=self._serve, daemon=True)
@@ -64,6 +67,7 @@ class Contestant:
             is_imminent = bool(flags & (pages.WAKE | pages.PRIME))
             if length:
                 self._log.append((self.name, "window"))
+                time.sleep(length * self._call_seconds)
                 for call in range(length):
                     self.page.put_offset(call, call * LAYOUT.num_bytes)
                 num += 1
@@ -119,7 +123,9 @@ def without_a_device(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     sys.setswitchinterval(interval)
 
 
-def race(log: Log, *, is_brisk: bool, all_fail_at: int = -1, **of_contestant: Any) -> Trials:
+def race(
+    log: Log, *, is_brisk: bool, all_fail_at: int = -1, effort: Effort | None = None, **of_contestant: Any
+) -> Trials:
     """Three sides: contestant and twin, and a reference that they are compared with."""
     of_all = {"fails_at": all_fail_at, "slow_to_release": of_contestant.get("slow_to_release", False)}
     contestants = [
@@ -151,7 +157,9 @@ def race(log: Log, *, is_brisk: bool, all_fail_at: int = -1, **of_contestant: An
         log.append(("judge", "let go"))
 
     device: Any = SimpleNamespace(read=lambda: None)
-    effort = Effort(min_windows=6, max_windows=6, min_calls=1, seconds=60.0, warm_up_windows=1, is_brisk=is_brisk)
+    effort = effort or Effort(
+        min_windows=6, max_windows=6, min_calls=1, seconds=60.0, warm_up_windows=1, is_brisk=is_brisk
+    )
     found = trials.run(HostStopwatch(log), sides, Inputs(log), device, effort, inspect=inspect, still=still)  # type: ignore[arg-type]
     for one in contestants:
         one.thread.join(20)
@@ -231,6 +239,20 @@ def test_nobody_may_be_left_to_play(is_brisk: bool, fails_at: int) -> None:
     log: Log = []
     found = race(log, is_brisk=is_brisk, all_fail_at=fails_at)
     assert {series.failed for series in found.series.values()} == {pages.FAILED}
+
+
+@pytest.mark.parametrize(("slow_us", "num_rounds", "num_before"), [(20_000.0, 8, 2), (1e9, 12, 4)])
+def test_calls_that_take_long_are_timed_in_few_windows(
+    monkeypatch: pytest.MonkeyPatch, slow_us: float, num_rounds: int, num_before: int
+) -> None:
+    """Their device is everybody's: of 50 calls that take a second each nobody learns more than of 20."""
+    monkeypatch.setattr(trials, "SLOW_US", slow_us)
+    log: Log = []
+    effort = Effort(min_windows=12, max_windows=12, seconds=0.1, event_windows=0, is_brisk=True)
+    found = race(log, is_brisk=True, effort=effort, call_seconds=0.03)
+    assert found.num_rounds == len(found.series["contestant"].windows) == num_rounds
+    assert log.count(("contestant", "window")) == num_before + num_rounds
+    assert {window.length for window in found.series["contestant"].windows} >= {1, 4}
 
 
 def test_a_series_ends_although_a_side_is_still_busy_with_what_it_was_told_last() -> None:

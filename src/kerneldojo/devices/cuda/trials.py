@@ -20,6 +20,11 @@ from kerneldojo.devices.cuda.window_rounds import ASK_EVERY, Effort, Inspect, Ro
 
 WARMED_US = 1000.0
 """Calls shorter than this are warmed up before each window; what a cold launch adds to longer ones is lost in them."""
+SLOW_US = 20_000.0
+"""Calls longer than this are warm after two rounds, and tell their time in them. What disturbs a window is nothing
+beside them, so few windows say as much as many: everybody else waits while they are timed."""
+FEW_WINDOWS = 8
+"""As many are enough for them; a `quick` verdict has no more of any."""
 FEW_SETS = 4
 """Where memory holds fewer input sets than this, all are timed."""
 
@@ -69,13 +74,12 @@ def run(
     has_spare = inputs.count >= FEW_SETS  # The last set is for calls that nobody times.
     longest = min(inputs.count - has_spare, pages.MAX_CALLS, *(_room(side) for side in sides))
     try:
-        for _ in range(effort.warm_up_windows):
-            rounds.play(min(2, longest), counted=False)
-        probe = rounds.play(longest if longest < 8 else 8, counted=False)
-        if probe:
-            per_call = [timed.done_us / timed.length for timed in probe.values()]
+        per_call = _warm_up(rounds, longest, effort)
+        if per_call:
             rounds.is_warmed = has_spare and max(per_call) < WARMED_US
             longest = longest_window(per_call, longest, effort.window_us)
+        is_slow = max(per_call, default=0.0) > SLOW_US
+        min_windows = min(effort.min_windows, FEW_WINDOWS) if is_slow else effort.min_windows
         lengths: list[int] = []
         while rounds.count < effort.max_windows and not all(item.failed for item in series.values()):
             if rounds.count % ASK_EVERY == 0:
@@ -88,7 +92,7 @@ def run(
             rounds.play(lengths.pop(), counted=True)
             if rounds.count % ASK_EVERY == 0:
                 watch.readings.append(device.read())
-            if rounds.count >= effort.min_windows and rounds.is_over(time.monotonic() - start):
+            if rounds.count >= min_windows and rounds.is_over(time.monotonic() - start):
                 break
         for _ in range(effort.event_windows):
             rounds.play(longest, counted=False, with_events=True)
@@ -97,6 +101,18 @@ def run(
         for side in sides:
             stopwatch.end(side)
     return Trials(series, watch, rounds.count, time.monotonic() - start)
+
+
+def _warm_up(rounds: Rounds, longest: int, effort: Effort) -> list[float]:
+    """Rounds that do not count; what a call of each side took in the last of them, in microseconds."""
+    per_call: list[float] = []
+    lengths = [min(2, longest)] * effort.warm_up_windows
+    for number, length in enumerate([*lengths, min(8, longest)]):
+        seen = rounds.play(length, counted=False)
+        per_call = [timed.done_us / timed.length for timed in seen.values()]
+        if number and max(per_call, default=0.0) > SLOW_US:  # What is slow the first time alone is cold.
+            break
+    return per_call
 
 
 def _room(side: Side) -> int:
