@@ -24,7 +24,7 @@ SLOW_US = 20_000.0
 """Calls longer than this are warm after two rounds, and tell their time in them. What disturbs a window is nothing
 beside them, so few windows say as much as many: everybody else waits while they are timed."""
 FEW_WINDOWS = 8
-"""As many are enough for them; a `quick` verdict has no more of any."""
+"""They have half of the windows that others have at least, but no fewer than these, which are all of a `quick` verdict."""
 FEW_SETS = 4
 """Where memory holds fewer input sets than this, all are timed."""
 
@@ -79,7 +79,8 @@ def run(
             rounds.is_warmed = has_spare and max(per_call) < WARMED_US
             longest = longest_window(per_call, longest, effort.window_us)
         is_slow = max(per_call, default=0.0) > SLOW_US
-        min_windows = min(effort.min_windows, FEW_WINDOWS) if is_slow else effort.min_windows
+        half = min(effort.min_windows, max(FEW_WINDOWS, effort.min_windows // 2))
+        min_windows = half if is_slow else effort.min_windows
         lengths: list[int] = []
         while rounds.count < effort.max_windows and not all(item.failed for item in series.values()):
             if rounds.count % ASK_EVERY == 0:
