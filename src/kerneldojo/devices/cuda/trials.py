@@ -24,7 +24,7 @@ SLOW_US = 20_000.0
 """Calls longer than this are warm after two rounds, and tell their time in them. What disturbs a window is nothing
 beside them, so few windows say as much as many: everybody else waits while they are timed."""
 FEW_WINDOWS = 8
-"""They have half of the windows that others have at least, but no fewer than these, which are all of a `quick` verdict."""
+"""They have half as many as others at least, but no fewer than this, which is all that a `quick` verdict asks for."""
 FEW_SETS = 4
 """Where memory holds fewer input sets than this, all are timed."""
 
