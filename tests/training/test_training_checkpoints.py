@@ -102,6 +102,8 @@ def test_whatever_cannot_be_written_is_told_and_removed(tmp_path: Path) -> None:
     checkpoints, tokenizer = Checkpoints(tmp_path), toy_world.tokenizer()
     with files_of_at_most(1000), pytest.raises(CheckpointError, match="File too large"):
         checkpoints.save(1, tokenizer.save_pretrained, {})
+    with files_of_at_most(1000), pytest.raises(CheckpointError, match="File too large"):
+        checkpoints.save(1, save_some, {"averages": torch.zeros(10_000)})
 
     def mistaken(folder: Path) -> None:
         raise TypeError(folder)
