@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from service_process import ServiceProcess
@@ -116,6 +117,29 @@ def test_a_service_is_an_executor(service: ServiceProcess) -> None:
             executor.submit(job("late"))
     with pytest.raises(Unauthorized):
         ClientExecutor(service.url, token="not-a-token-of-theirs")
+
+
+def test_a_service_that_is_gone_is_said_once_and_waited_for_as_long_as_training_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from kerneldojo.training.config import RLConfig
+    from kerneldojo.training.judges import open_executor
+
+    with ServiceProcess(tmp_path) as gone:
+        judge = {"service": gone.url, "patience_s": 1.0}
+        told = {"output": tmp_path / "run", "problems": ["katas:1"], "model": {"path": "nowhere"}, "judge": judge}
+        executor = open_executor(RLConfig.model_validate(told))
+        assert executor.submit(job("echo")).result(60).status is not Status.INFRASTRUCTURE_ERROR
+        gone.kill()
+        try:
+            start = time.monotonic()
+            verdicts = [executor.submit(job(source)) for source in ("one", "two")]
+            assert {one.result(30).status for one in verdicts} == {Status.INFRASTRUCTURE_ERROR}
+            assert 0.2 < time.monotonic() - start < 10
+        finally:
+            executor.close(drain=False)
+    said = [one.message for one in caplog.records if "cannot be reached" in one.message]
+    assert len(said) == 1 and said[0].startswith(f"{gone.url}: ") and said[0].endswith("trying again for up to 1 s")
 
 
 def test_a_wrong_address_token_or_setting_says_so(service: ServiceProcess) -> None:

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
+from typing import Literal
 
 import pytest
 import torch
@@ -100,6 +102,8 @@ def test_whatever_cannot_be_written_is_told_and_removed(tmp_path: Path) -> None:
     checkpoints, tokenizer = Checkpoints(tmp_path), toy_world.tokenizer()
     with files_of_at_most(1000), pytest.raises(CheckpointError, match="File too large"):
         checkpoints.save(1, tokenizer.save_pretrained, {})
+    with files_of_at_most(1000), pytest.raises(CheckpointError, match="File too large"):
+        checkpoints.save(1, save_some, {"averages": torch.zeros(10_000)})
 
     def mistaken(folder: Path) -> None:
         raise TypeError(folder)
@@ -154,6 +158,48 @@ def test_tensorboard_gets_the_numbers(tmp_path: Path) -> None:
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert events.Scalars("turns/0/reward")[0].value == 1.5 and events.Scalars("loss")[0].step == 3
+
+
+def test_a_step_and_its_evaluation_are_curves_of_their_own(tmp_path: Path) -> None:
+    """Both records have the same step and count verdicts and seconds: one curve would have two values there."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    journal = Journal(tmp_path, LogConfig(), {})
+    journal.write({"step": 3, "reward": 1.0, "verdicts": {"asked": 256}, "seconds": {"wait": 9.0, "step": 20.0}})
+    looked = {"fast_1.2": 0.25, "turns": {"0": {"reward": 1.5}}}
+    journal.write({"step": 3, "evaluation": looked, "verdicts": {"asked": 32}, "seconds": {"wait": 1.0}})
+    journal.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    curves = {name: [event.value for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
+    assert curves == {
+        "reward": [1.0],
+        "verdicts/asked": [256.0],
+        "seconds/wait": [9.0],
+        "seconds/step": [20.0],
+        "evaluation/fast_1.2": [0.25],
+        "evaluation/turns/0/reward": [1.5],
+        "evaluation/verdicts/asked": [32.0],
+        "evaluation/seconds/wait": [1.0],
+    }
+
+
+@pytest.mark.parametrize("tracker", ["wandb", "trackio"])
+def test_a_tracker_takes_two_runs_for_two(
+    tracker: Literal["wandb", "trackio"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recipes call their folders `rl`: by that name alone the second run would go on with the first one's curves."""
+    started: list[dict[str, str]] = []
+    module = ModuleType(tracker)
+    module.__dict__["init"] = lambda **told: started.append(told)
+    monkeypatch.setitem(sys.modules, tracker, module)
+    key = "id" if tracker == "wandb" else "name"
+    log = LogConfig(tensorboard=False, tracker=tracker)
+    for folder in ("laptop/rl", "kevin/rl", "laptop/rl"):
+        Journal(tmp_path / folder, log, {})
+    laptop, kevin, again = (told[key] for told in started)
+    assert laptop == again != kevin
+    assert all("rl" in told["name"] for told in started)
 
 
 def test_a_journal_that_cannot_be_written_says_so(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from kerneldojo.training.journal import read_journal
 from kerneldojo.training.judges import judges_after_writing, open_executor
 from kerneldojo.training.models import ModelConfig
 from kerneldojo.training.parallel import Ranks
-from kerneldojo.training.playing import Player
+from kerneldojo.training.playing import Played, Player
 from kerneldojo.training.rl import train_rl
 from kerneldojo.training.settings import ConfigError
 
@@ -225,6 +225,35 @@ def test_a_judge_that_stays_away_masks_whole_trajectories(config, ranks: Ranks) 
     assert first["samples"]["num_counted"] == first["num_samples"] - first["samples"]["num_faulty"]
 
 
+def test_a_look_that_was_hardly_judged_is_not_the_best(config, ranks: Ranks) -> None:
+    """At the first look the judge fails for all but some of the fast answers, at the second one for none."""
+
+    class Failing(TextJudge):
+        is_calm = False
+
+        def submit(self, job: Job):
+            is_fast = "way = 3" in job.candidate.source
+            if self.is_calm or (is_fast and "add_1" not in job.problem.name):
+                return super().submit(job)
+            raise ConnectionError("nobody there")
+
+    judge, finish = Failing(), Player.finish
+
+    def finish_first_look(self: Player, played: Played) -> None:
+        finish(self, played)
+        judge.is_calm = True
+
+    looks = {"problems": config().evaluation.problems, "temperature": 1.0, "num_samples": 8, "num_turns": 1}
+    told = config(steps=1, evaluation=looks)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Player, "finish", finish_first_look)
+        train_rl(told, judge, ranks, show=False)
+    first, last = (one["evaluation"] for one in curve(told) if "evaluation" in one)
+    assert first["num_masked"] > 0 == last["num_masked"]
+    assert first["fast_1.2"] > last["fast_1.2"] > 0, "of what was judged, more was fast"
+    assert (told.output / "best").resolve().parent.name == "step-000001"
+
+
 def test_all_at_once_judges_failing_is_a_skipped_step(config, ranks: Ranks) -> None:
     told = config(steps=1, evaluation={"problems": ()})
     train_rl(told, TextJudge(fail_orders=range(10_000)), ranks, show=False)
@@ -351,6 +380,15 @@ def test_a_run_goes_on_only_as_it_was(config, ranks: Ranks) -> None:
     train_rl(told, TextJudge(), ranks, show=False)
     with pytest.raises(ConfigError, match="samples_per_prompt"):
         train_rl(told.model_copy(update={"samples_per_prompt": 4}), TextJudge(), ranks, resume=True, show=False)
+
+
+def test_a_run_whose_folder_was_moved_goes_on(config, ranks: Ranks) -> None:
+    told = config(steps=1, evaluation={"problems": ()})
+    train_rl(told, TextJudge(), ranks, show=False)
+    moved = told.model_copy(update={"output": told.output.with_name("moved"), "steps": 2})
+    told.output.rename(moved.output)
+    assert train_rl(moved, TextJudge(), ranks, resume=True, show=False).steps == 2
+    assert [one["step"] for one in steps_of(moved)] == [1, 2]
 
 
 def test_a_run_that_was_refused_for_its_model_can_be_mended(config, ranks: Ranks) -> None:

@@ -68,6 +68,22 @@ def test_rows_of_one_sample_each_are_padded_as_little_as_may_be(lengths: list[in
     assert num_cells(batches, lengths) >= sum(lengths)
 
 
+@given(st.lists(st.integers(2, 900), min_size=1, max_size=40), st.integers(10, 300), st.integers(1, 8), st.booleans())
+@settings(deadline=None, max_examples=100)
+def test_no_batch_holds_more_tokens_than_it_may_but_for_one_long_sample(
+    lengths: list[int], row_tokens: int, num_rows: int, any_order: bool
+) -> None:
+    """A sample longer than a row makes all rows of its batch as wide: it may not have as many beside it."""
+    samples = [Sample((5,) * (length - 1), (6,)) for length in lengths]
+    batch_tokens = row_tokens * num_rows
+    batches = make_batches(samples, row_tokens=row_tokens, batch_tokens=batch_tokens, any_order=any_order)
+    for batch in batches:
+        assert batch.input_ids.numel() <= batch_tokens or batch.input_ids.shape[0] == 1
+    assert sorted(token for batch in batches for token in batch.tokens.tolist()) == list(range(len(samples)))
+    if max(lengths) <= row_tokens and not any_order:
+        assert len(batches) == -(-len(fill_rows(lengths, row_tokens)) // num_rows), "as full as it may be"
+
+
 def test_short_samples_of_very_different_lengths_are_packed_all_the_same() -> None:
     samples = [Sample((1,) * length, (2,)) for length in (7, 7, 7, 60, 7, 7)]
     (packed,) = make_batches(samples, row_tokens=61, batch_tokens=400, any_order=True)

@@ -87,6 +87,10 @@ def test_overrides_reach_any_depth() -> None:
         ("model.new=tiny", "model.new: Input should be a valid table"),
         ("play.num_turns=true", "play.num_turns: "),
         ("sampling.engine.max_rows=true", "sampling.engine.max_rows: "),
+        ('learning.advantage={type="grpo",std=3}', "toml: learning.advantage.std: "),
+        ('play.reward={type="kevin",corect=1}', "toml: play.reward.corect: unknown key"),
+        ("learning.advantage.std=true", "learning.advantage: type is missing, which says what the others mean"),
+        ("learning.advantage.type=ppo", "learning.advantage: type 'ppo' is none of 'trloo', 'grpo', "),
     ],
 )
 def test_a_mistake_is_one_line_that_names_its_key(override: str, key: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +93,16 @@ def test_of_a_step_in_parts_the_log_says_which_were_made(
     assert told["skipped"] == words[applied] and one.num_skipped == (applied < 2)
     if applied:
         assert all(math.isfinite(told[name]) for name in ("loss", "grad_norm", "clipped", "kl"))
+
+
+def test_a_step_in_parts_has_the_loss_of_the_whole(tmp_path: Path, imitator: Path, ranks: Ranks) -> None:
+    """Weights that hardly move: what the parts' losses say together is what one update's loss says."""
+    told: dict[int, float] = {}
+    for count in (1, 2):
+        settings = {"learning": {"prs": None, "mrs": None}, "optimizer": {"learning_rate": 1e-12}}
+        one = updates(toy_world.rl_config(tmp_path, imitator, **settings, updates_per_step=count), ranks)
+        data = step_of(one, "way 1", num_prompts=2)
+        data.samples[0] = replace(data.samples[0], answer=data.samples[0].answer[:-1])  # else the loss is 0
+        data = replace(data, rollout_log_probs=data.rollout_log_probs[1:])
+        told[count] = one.learn(data, 0, {})[0]["loss"]
+    assert told[1] != 0 and told[2] == pytest.approx(told[1], rel=1e-4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ from kerneldojo.service.records import (
 )
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 class AsyncClient:
@@ -41,6 +43,8 @@ class AsyncClient:
         """`name` is the queue that tasks go to where the service has no tokens (else the token's name decides)."""
         self._http = httpx.AsyncClient(**arguments(url, token, name))
         self._retries = retries or Retries()
+        self._is_gone = False
+        """Whether that was said: who waits for ten minutes in silence looks as if it hung."""
 
     async def judge(
         self,
@@ -160,9 +164,21 @@ class AsyncClient:
                         )
                     except httpx.TransportError as error:
                         reply = error
+                    else:
+                        self._is_gone = False
                 step = script.send(reply)
+                if isinstance(step, Pause) and isinstance(reply, httpx.TransportError):
+                    self._note(reply)
         except StopIteration as end:
             return end.value
+
+    def _note(self, error: httpx.TransportError) -> None:
+        """Say once that the service is gone and is waited for."""
+        if not self._is_gone:
+            self._is_gone = True
+            words = f"{type(error).__name__}: {error}".rstrip(": ")
+            url, seconds = str(self._http.base_url).rstrip("/"), self._retries.give_up_seconds
+            log.warning("%s: the service cannot be reached: %s; trying again for up to %.0f s", url, words, seconds)
 
     async def close(self) -> None:
         """Close the connections; what was submitted goes on."""

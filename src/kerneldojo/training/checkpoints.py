@@ -64,7 +64,8 @@ class Checkpoints:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
             save_model(partial / "model")
-            torch.save(state, partial / "state.pt")
+            with (partial / "state.pt").open("wb") as file:  # by a name alone torch keeps the reason to itself
+                torch.save(state, file)
             for path in [*partial.rglob("*"), partial]:
                 sync(path)
             partial.rename(final)
@@ -73,8 +74,9 @@ class Checkpoints:
             shutil.rmtree(partial, ignore_errors=True)
             if not _may_be_the_disk(error):
                 raise
-            reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-            raise CheckpointError(f"cannot write the checkpoint of step {step} to {self.folder}: {reason}") from error
+            raise CheckpointError(
+                f"cannot write the checkpoint of step {step} to {self.folder}: {_reason(error)}"
+            ) from error
         return final
 
     def prune(self, *links: Path) -> None:
@@ -97,6 +99,16 @@ def _may_be_the_disk(error: Exception) -> bool:
     """Whether this is how a library tells that it could not write: torch raises RuntimeError, safetensors an exception
     of its own, and tokenizers plain `Exception`."""
     return isinstance(error, OSError | RuntimeError | SafetensorError) or type(error) is Exception
+
+
+def _reason(error: BaseException) -> str:
+    """The system's own words, where they stand behind a library's (torch's name a position in the file)."""
+    behind: BaseException | None = error
+    while behind is not None:
+        if isinstance(behind, OSError) and behind.strerror:
+            return behind.strerror
+        behind = behind.__cause__ or behind.__context__
+    return " ".join(str(error).split())
 
 
 def load_state(path: Path, *, mapped: bool = False) -> dict[str, Any]:

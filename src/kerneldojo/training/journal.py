@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -70,8 +71,7 @@ class Journal:
             os.fsync(self._file.fileno())
         except OSError as error:
             raise JournalError(f"cannot write {self.path}: {error.strerror}") from error
-        scalars = dict(_scalars(record))
-        step = int(scalars.pop("step", 0))
+        scalars, step = dict(scalars_of(record)), int(record.get("step", 0))
         if self._writer is not None:
             for name, value in scalars.items():
                 self._writer.add_scalar(name, value, step)
@@ -114,12 +114,41 @@ def _keep_until(path: Path, step: int) -> None:
     write_whole(path, "".join(json.dumps(record, allow_nan=False) + "\n" for record in kept).encode())
 
 
+def scalars_of(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """The numbers of a record under the names of their curves.
+
+    An evaluation has a record of its own beside that of the step before it, under the same step. What both count
+    (verdicts, seconds) would be two values of one curve, so all of an evaluation's names begin with `evaluation/`.
+    """
+    own = {key: value for key, value in record.items() if key != "step"}
+    if "evaluation" in own:
+        own = {"evaluation": {**own.pop("evaluation"), **own}}
+    yield from _scalars(own)
+
+
 def _scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
     for key, value in record.items():
         if isinstance(value, Mapping):
             yield from _scalars(cast("Mapping[str, Any]", value), f"{prefix}{key}/")
         elif isinstance(value, int | float) and math.isfinite(value):
             yield f"{prefix}{key}", float(value)
+
+
+def _tracker_mark(folder: Path) -> str:
+    """What a run that goes on is known by at the tracker, kept in its folder.
+
+    The folder's name is not enough: recipes call theirs `rl` and `sft`, and runs of one name would be taken for one.
+
+    Raises:
+        JournalError: it cannot be kept.
+    """
+    path = folder / "tracker"
+    try:
+        if not path.exists():
+            write_whole(path, secrets.token_hex(4).encode())
+        return path.read_text("utf-8").strip()
+    except OSError as error:
+        raise JournalError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _start_tracker(config: LogConfig, folder: Path, settings: dict[str, Any]) -> Any:
@@ -130,7 +159,10 @@ def _start_tracker(config: LogConfig, folder: Path, settings: dict[str, Any]) ->
         module: Any = importlib.import_module(config.tracker)
     except ImportError as error:
         raise JournalError(f"log.tracker: {config.tracker} is not installed") from error
-    options = {"project": config.project, "name": folder.name, "config": settings, "resume": "allow"}
+    mark, place = _tracker_mark(folder), folder.resolve()
+    # wandb knows a run again by its id, trackio by its name.
+    options = {"project": config.project, "name": f"{place.parent.name}-{place.name}-{mark}", "config": settings}
+    options["resume"] = "allow"
     if config.tracker == "wandb":
-        options["id"] = folder.name
+        options["id"] = mark
     return module.init(**options)

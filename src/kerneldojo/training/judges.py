@@ -72,7 +72,7 @@ def open_executor(config: RLConfig, ranks: Ranks | None = None) -> Executor:
         # Later a service may go away and come back; one that is not there at the start is a mistake to be told at once.
         with client:
             client.overview()
-        return ClientExecutor(service)
+        return ClientExecutor(service, retries=Retries(give_up_seconds=config.judge.patience_s))
     from kerneldojo.pool import PoolConfig, open_pool
 
     chosen = judging_devices(config, ranks)

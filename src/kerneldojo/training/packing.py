@@ -94,6 +94,27 @@ def rows_alone(lengths: Sequence[int], batch_tokens: int, *, any_order: bool = T
     return batches
 
 
+def rows_together(
+    rows: Sequence[list[int]], lengths: Sequence[int], row_tokens: int, batch_tokens: int
+) -> list[list[list[int]]]:
+    """Batches of rows in the order given, as many to a batch as rows of `row_tokens` fit into `batch_tokens`.
+
+    A row of one longer sample makes all others of its batch as wide, so it has fewer beside it: of 4 rows to a batch
+    one of 8,000 tokens would be a batch of 32,000, which is memory that nobody counted with.
+    """
+    most = max(1, batch_tokens // row_tokens)
+    batches: list[list[list[int]]] = []
+    width = 0
+    for row in rows:
+        length = sum(lengths[index] for index in row)
+        width = max(width, length)
+        if not batches or len(batches[-1]) == most or (len(batches[-1]) + 1) * width > batch_tokens:
+            batches.append([])
+            width = length
+        batches[-1].append(row)
+    return batches
+
+
 def num_cells(batches: Sequence[Sequence[Sequence[int]]], lengths: Sequence[int]) -> int:
     """Tokens of batches of rows of samples, with what pads them."""
     return sum(len(rows) * max(sum(lengths[index] for index in row) for row in rows) for rows in batches)
@@ -124,8 +145,7 @@ def make_batches(
         batches = rows_alone(lengths, batch_tokens, any_order=any_order)
     else:
         rows = fill_rows(lengths, row_tokens)
-        per_batch = max(1, batch_tokens // row_tokens)
-        batches = [rows[start : start + per_batch] for start in range(0, len(rows), per_batch)]
+        batches = rows_together(rows, lengths, row_tokens, batch_tokens)
         if any_order:
             single = rows_alone(lengths, batch_tokens)
             batches = single if num_cells(single, lengths) <= MAY_PAD * num_cells(batches, lengths) else batches

@@ -118,6 +118,8 @@ def _open_folder(config: Frozen, output: Path, *, is_begun: bool, resume: bool) 
                 f"output: {output} holds a run already: give --resume to go on with it, or another folder"
             )
         for key in sorted({*before, *told} - MAY_CHANGE):
+            if key == "output":  # the folder is this one, however it is written, and wherever it was moved from
+                continue
             if before.get(key) != told.get(key):
                 raise ConfigError(f"{key}: differs from the run in {output}, which can only go on as it was")
     try:

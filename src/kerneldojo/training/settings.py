@@ -27,6 +27,11 @@ IN_TOML = (
     (re.compile(r"dictionary or (?:object to extract fields from|instance of \w+)"), "table"),
     (re.compile(r"valid tuple"), "valid list"),
     (re.compile(r"^Tuple"), "List"),
+    (
+        re.compile(r"Unable to extract tag using discriminator '(\w+)'"),
+        r"\1 is missing, which says what the others mean",
+    ),
+    (re.compile(r"Input tag ('.*') found using '(\w+)' does not match any of the expected tags:"), r"\2 \1 is none of"),
 )
 """What the library says, and what it is called in a file."""
 
@@ -52,15 +57,15 @@ def load_config(kind: type[Config], path: Path, overrides: Iterable[str] = ()) -
     try:
         return kind.model_validate(_without_none(table))
     except ValidationError as error:
-        raise ConfigError(f"{path}: {first_error(error)}") from error
+        raise ConfigError(f"{path}: {first_error(error, table)}") from error
 
 
-def first_error(error: ValidationError) -> str:
-    """The first mistake that pydantic found, as `key: what is wrong`, and how many more there are."""
+def first_error(error: ValidationError, table: Any) -> str:
+    """The first mistake that pydantic found in `table`, as `key: what is wrong`, and how many more there are."""
     mistakes = error.errors(include_url=False)
     mistake = mistakes[0]
     # Beside keys the place has names of Python's types, one for each that was tried.
-    key = ".".join(str(part) for part in mistake["loc"] if not TYPE.search(str(part)))
+    key = ".".join(part for part in _keys(mistake["loc"], table) if not TYPE.search(part))
     words = "unknown key" if mistake["type"] == "extra_forbidden" else mistake["msg"].removeprefix("Value error, ")
     for pattern, word in IN_TOML:
         words = pattern.sub(word, words)
@@ -68,6 +73,19 @@ def first_error(error: ValidationError) -> str:
     given = f" (given: {shown})" if mistake["type"] != "missing" and len(shown) <= 60 else ""
     more = f"; and {len(mistakes) - 1} more" if len(mistakes) > 1 else ""
     return " ".join(f"{key + ': ' if key else ''}{words}{given}{more}".split())
+
+
+def _keys(place: Iterable[int | str], table: Any) -> list[str]:
+    """A place without the word that a table's `type` has for it: of `learning.advantage.grpo.std` the file has no
+    `grpo`."""
+    found: list[str] = []
+    for part in place:
+        inner = cast("dict[Any, Any]", table) if isinstance(table, dict) else {}
+        if part not in inner and inner.get("type") == part:
+            continue
+        found.append(str(part))
+        table = inner.get(part)
+    return found
 
 
 def apply_override(table: dict[str, Any], override: str, option: str = "--set") -> None:

@@ -208,7 +208,8 @@ class Updates:
         sums = self.ranks.total(torch.stack([one.sums for one in applied]).sum(0)).tolist()
         count = max(1.0, sums[0])
         names = {"clipped": sums[1] / count, "dual_clipped": sums[2] / count, "kl": sums[3] / count}
-        loss = sum(one.loss for one in applied)
+        # Each part's loss is scaled as if it were the whole step's: their mean is what one update would have.
+        loss = sum(one.loss for one in applied) / config.updates_per_step
         return {"loss": loss, "grad_norm": taken[0], "learning_rate": taken[1], **names, **numbers}
 
     def _update_part(
