@@ -291,6 +291,7 @@ def main() -> None:
     parser.add_argument("--num-contexts", type=int, default=8, help="of `floor`, for each process at once")
     parser.add_argument("--kernelbench", type=Path, help="checkout of KernelBench")
     parser.add_argument("--kernelgym", type=Path, help="checkout of KernelGYM")
+    parser.add_argument("--peer-seconds", type=float, default=900.0, help="of each peer at most")
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter with the peers' requirements")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
     parser.add_argument("--out", type=Path, default=Path("throughput"))
@@ -345,7 +346,7 @@ def sections(arguments: argparse.Namespace, chosen: list[Case], names: list[str]
     ):
         if checkout is not None and peer in only:
             jobs = candidate_jobs(chosen, arguments.num_peers, names[0], 20_000, "triton")
-            report.add(peer, judge(checkout.resolve(), jobs, arguments.peer_python))
+            report.add(peer, judge(checkout.resolve(), jobs, arguments.peer_python, arguments.peer_seconds))
 
 
 if __name__ == "__main__":

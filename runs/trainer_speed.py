@@ -1,6 +1,7 @@
 """The speed of our trainer beside TRL's `GRPOTrainer`, part by part, on one GPU.
 
     python runs/trainer_speed.py --out speed --seconds 560            # everything that is not measured yet
+    python runs/trainer_speed.py --out speed --way dynamic            # TRL generates so: no way is tried first
     python runs/trainer_speed.py --out speed --report                 # the table
     python runs/trainer_speed.py --out /tmp/speed --device cpu --tiny # everything once, tiny
 
@@ -51,6 +52,7 @@ def main(told: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--seconds", type=float, help="begin nothing that would not end within so many seconds")
     parser.add_argument("--sides", default="", help=f"only these, with commas: {', '.join(SIDES)}")
+    parser.add_argument("--way", choices=WAYS, help="how TRL generates; without it each way is tried first")
     parser.add_argument("--checkpointing", action="store_true", help="compute activations again in the backward pass")
     parser.add_argument("--tiny", action="store_true", help="a tiny shape, to see that it works")
     parser.add_argument("--report", action="store_true", help="only the table of what is there")
@@ -87,7 +89,7 @@ def measure(task: Task, side: str, device: str) -> dict[str, Any]:
 def all_of_them(args: argparse.Namespace, wanted: Sequence[str]) -> list[str]:
     """Whatever is missing, each in a process of its own; returns what failed."""
     clock, failed = Clock(args.seconds), list[str]()
-    for name, side in missing(args.out, wanted):
+    for name, side in missing(args.out, wanted, args.way):
         one, is_try = f"{name}:{side}", name == TRY
         if clock.left < (30 if args.tiny else 90):
             print(f"{one}: no time left", flush=True)
@@ -111,17 +113,18 @@ def all_of_them(args: argparse.Namespace, wanted: Sequence[str]) -> list[str]:
     return failed
 
 
-def missing(folder: Path, wanted: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Name of a task and side of what is not measured yet, in order; theirs only once all of its ways were tried."""
+def missing(folder: Path, wanted: Sequence[str], way: str | None = None) -> Iterator[tuple[str, str]]:
+    """Name of a task and side of what is not measured yet, in order; theirs by `way`, or once all ways were tried."""
 
     def is_missing(name: str, side: str) -> bool:
         return not (folder / f"{name}-{side}.json").exists()
 
-    ways = [f"trl-{way}" for way in WAYS] if "trl" in wanted else []
+    ways = [f"trl-{way}" for way in WAYS] if "trl" in wanted and way is None else []
     yield from ((TRY, way) for way in ways if is_missing(TRY, way))
     for name in ("fixed", "drawn"):
         for side in wanted:
-            chosen = fastest_way(folder) if side == "trl" else side
+            theirs = f"trl-{way}" if way else fastest_way(folder)
+            chosen = theirs if side == "trl" else side
             if chosen is not None and is_missing(name, chosen):
                 yield name, chosen
 
