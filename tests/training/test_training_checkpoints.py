@@ -20,6 +20,7 @@ import toy_world
 from kerneldojo.training.checkpoints import CheckpointError, Checkpoints, load_state
 from kerneldojo.training.journal import Journal, JournalError, LogConfig, read_journal
 from kerneldojo.training.parallel import Ranks
+from kerneldojo.training.rl import train_rl
 from kerneldojo.training.runs import open_run, point
 from kerneldojo.training.settings import ConfigError
 from kerneldojo.training.sft import train_sft
@@ -208,6 +209,18 @@ def test_a_journal_that_cannot_be_written_says_so(tmp_path: Path) -> None:
         Journal(tmp_path / "file" / "run", LOG, {})
     with pytest.raises(JournalError, match="wandb is not installed"):
         Journal(tmp_path, LogConfig(tensorboard=False, tracker="wandb"), {})
+
+
+def test_a_tracker_that_is_not_installed_is_told_before_a_model_is_opened(tmp_path: Path) -> None:
+    """Neither the model nor the data exist, and the folder of the run is not made."""
+    ranks, log = Ranks(0, 1, torch.device("cpu")), LogConfig(tensorboard=False, tracker="wandb")
+    rl = toy_world.rl_config(tmp_path / "run", tmp_path / "model").model_copy(update={"log": log})
+    sft = toy_world.sft_config(tmp_path / "run", tmp_path / "data").model_copy(update={"log": log})
+    with pytest.raises(JournalError, match=r"^log\.tracker: wandb is not installed$"):
+        train_sft(sft, ranks, show=False)
+    with pytest.raises(JournalError, match=r"^log\.tracker: wandb is not installed$"):
+        train_rl(rl, toy_world.TextJudge(), ranks, show=False)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_journal_on_a_full_disk_says_so_until_its_end(tmp_path: Path) -> None:

@@ -104,6 +104,7 @@ def test_batches_hold_the_tokens_of_the_chosen(
     offsets = token_offsets(samples)
     expected = sorted(token for index in chosen for token in range(offsets[index], offsets[index + 1]))
     assert sorted(token for batch in batches for token in batch.tokens.tolist()) == expected
+    assert sum(batch.num_tokens for batch in batches) == sum(len(samples[index]) for index in chosen)
     answers = [token for sample in samples for token in sample.answer]
     for batch in batches:
         assert batch.targets.tolist() == [answers[token] for token in batch.tokens.tolist()]

@@ -8,6 +8,7 @@ first. Durations stand apart under `seconds`: all else repeats when a run is rep
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
@@ -151,14 +152,22 @@ def _tracker_mark(folder: Path) -> str:
         raise JournalError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _start_tracker(config: LogConfig, folder: Path, settings: dict[str, Any]) -> Any:
-    import importlib
+def tracker_of(config: LogConfig) -> Any:
+    """The tracker's package (None where no tracker is asked for); asked before a model is opened, which takes longer.
 
-    assert config.tracker is not None
+    Raises:
+        JournalError: it is not installed.
+    """
+    if config.tracker is None:
+        return None
     try:
-        module: Any = importlib.import_module(config.tracker)
+        return importlib.import_module(config.tracker)
     except ImportError as error:
         raise JournalError(f"log.tracker: {config.tracker} is not installed") from error
+
+
+def _start_tracker(config: LogConfig, folder: Path, settings: dict[str, Any]) -> Any:
+    module = tracker_of(config)
     mark, place = _tracker_mark(folder), folder.resolve()
     # wandb knows a run again by its id, trackio by its name.
     options = {"project": config.project, "name": f"{place.parent.name}-{place.name}-{mark}", "config": settings}

@@ -51,11 +51,13 @@ class Batch:
     """(K,) int64: the token that is predicted there."""
     tokens: Tensor
     """(K,) int64: which of the step's answer tokens each is (see `token_offsets`)."""
+    num_tokens: int
+    """Of its samples, prompts and answers, without what pads them: at most B · L."""
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""
         fields = (self.input_ids, self.position_ids, self.predictors, self.targets, self.tokens)
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in fields))
+        return Batch(*(tensor.to(device, non_blocking=True) for tensor in fields), num_tokens=self.num_tokens)
 
 
 def fill_rows(lengths: Sequence[int], row_tokens: int, num_open: int = 16) -> list[list[int]]:
@@ -194,4 +196,5 @@ def _batch(samples: Sequence[Sample], rows: list[list[int]], offsets: list[int],
         torch.tensor(ids, dtype=torch.int64).view(shape),
         torch.tensor(positions, dtype=torch.int64).view(shape),
         *(torch.tensor(column, dtype=torch.int64) for column in (predictors, targets, tokens)),
+        num_tokens=sum(len(samples[index]) for row in rows for index in row),
     )

@@ -28,7 +28,7 @@ from kerneldojo.training.checkpoints import CheckpointError, Checkpoints
 from kerneldojo.training.config import RLConfig
 from kerneldojo.training.display import Display
 from kerneldojo.training.fitting import check_sampler, check_template, fitted
-from kerneldojo.training.journal import Journal, read_journal
+from kerneldojo.training.journal import Journal, read_journal, tracker_of
 from kerneldojo.training.judges import judges_after_writing
 from kerneldojo.training.learner import Learner, open_learner
 from kerneldojo.training.metering import JudgeMeter
@@ -48,7 +48,9 @@ def train_rl(config: RLConfig, executor: Executor, ranks: Ranks, *, resume: bool
 
     Raises:
         ConfigError: configuration, model, problems and folder do not go together, in one line.
+        JournalError: the tracker's package is missing, or the journal cannot be written.
     """
+    tracker_of(config.log)
     problems, held_out = _problems(config, config.problems, "problems"), _held_out(config)
     with open_run(config, config.output, ranks, resume=resume, keep=config.keep_checkpoints) as (checkpoints, latest):
         learner = open_learner(

@@ -20,7 +20,7 @@ from kerneldojo.schema import Episode, Problem, Status, Turn, content_hash
 from kerneldojo.training.checkpoints import CheckpointError, Checkpoints
 from kerneldojo.training.config import HELD_OUT, KeepConfig, SFTConfig
 from kerneldojo.training.display import Display
-from kerneldojo.training.journal import Journal
+from kerneldojo.training.journal import Journal, tracker_of
 from kerneldojo.training.learner import Learner, open_learner
 from kerneldojo.training.models import num_parameters
 from kerneldojo.training.packing import Batch, Sample, make_batches
@@ -39,7 +39,9 @@ def train_sft(config: SFTConfig, ranks: Ranks, *, resume: bool = False, show: bo
 
     Raises:
         ConfigError: the configuration, the data and the folder do not go together, in one line.
+        JournalError: the tracker's package is missing, or the journal cannot be written.
     """
+    tracker_of(config.log)
     with open_run(config, config.output, ranks, resume=resume, keep=config.keep_checkpoints) as (checkpoints, latest):
         episodes = list(read_episodes(config))
         tokenizer = None
@@ -145,7 +147,7 @@ class _Training:
         self.num_skipped = 0 if taken else self.num_skipped + 1
         # All ranks go by the first one's clock: the schedule must be the same everywhere.
         self.seconds = self.learner.ranks.from_first(self.seconds + time.perf_counter() - start)
-        self.num_tokens += sum(batch.input_ids.numel() for batch in batches)
+        self.num_tokens += sum(batch.num_tokens for batch in batches)
         record: dict[str, Any] = {"step": self.step, "loss": loss, "answer_tokens": num_tokens}
         record |= {"grad_norm": taken[0], "learning_rate": taken[1]} if taken else {"skipped": "not finite"}
         return record | {"seconds": {"total": self.seconds}, "tokens": self.num_tokens}
