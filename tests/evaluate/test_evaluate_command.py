@@ -122,8 +122,22 @@ def test_bad_lines_are_told_before_anything_is_judged(tmp_path: Path) -> None:
     told = errors.splitlines()
     assert [line.split(":")[1].strip() for line in told[:3]] == ["line 1", "line 2", "line 4"]
     assert len(told) == 4
-    assert "3 of 3 entries" in told[3]
+    assert told[3] == "dojo: 3 of 3 entries cannot be judged"
     assert not (tmp_path / "out").exists()
+
+
+def test_a_mistake_that_all_entries_share_does_not_flood_the_terminal(tmp_path: Path) -> None:
+    """Unless they are skipped: what was left out is told nowhere else."""
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"problem": "x"}\n' * 30)
+    told = run(source, "--out", tmp_path / "out", "--device", "cpu")[2].splitlines()
+    assert told[19].startswith("dojo: line 20: ")
+    assert told[20:] == ["dojo: and 10 more", "dojo: 30 of 30 entries cannot be judged"]
+    write_input(source)
+    with source.open("a") as file:
+        file.write('{"problem": "x"}\n')
+    told = run(source, "--out", tmp_path / "out", "--device", "cpu")[2].splitlines()
+    assert told[-1] == f"dojo: 1 of {NUM + 1} entries cannot be judged; --skip-bad judges the others"
 
 
 @pytest.mark.parametrize(

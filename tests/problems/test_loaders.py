@@ -50,6 +50,10 @@ def test_one_bad_file_does_not_cost_the_others(folder, caplog) -> None:
     assert [(one.problem.name, one.problem.level) for one in refused] == [("3_Broken", 1), ("4_Binary", 1)]
     assert refused[0].reason.startswith("level 1, 3_Broken.py: not Python")
     assert refused[1].reason == "level 1, 4_Binary.py: not UTF-8 text"
+    (folder / "level1" / "4_Binary.py").write_bytes(b"x = 1\0")
+    load_suite(f"kernelbench:{folder}:1", on_refused=refused.append)
+    assert "null bytes" in refused[-1].reason and "None" not in refused[-1].reason
+    caplog.clear()
     assert load_suite(f"kernelbench:{folder}:1") == problems and caplog.text.count("left out") == 2
     caplog.clear()
     assert load_suite(f"kernelbench:{folder}:2") and load_suite(f"kernelbench:{folder}:1/2")

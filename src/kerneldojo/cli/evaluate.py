@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from kerneldojo.schema import Problem
 
 INTERRUPTED = 130
+MOST_TOLD = 20
+"""Entries that cannot be judged are told one by one up to here, where they stop the command."""
 
 
 def _device_names(values: list[str] | None) -> list[str]:
@@ -194,10 +196,14 @@ def _read(
         items, bad = read_items(path, suite, language)
     except OSError as error:
         raise BadUsage(f"cannot read {path}: {error.strerror or error}") from error
-    for entry in bad:
+    # What is skipped is told nowhere else. What stops the command is mended by its first lines.
+    for entry in bad if skip_bad else bad[:MOST_TOLD]:
         say(one_line(str(entry)))
     if bad and not skip_bad:
-        raise BadUsage(f"{len(bad)} of {len(bad) + len(items)} entries cannot be judged; --skip-bad judges the others")
+        if len(bad) > MOST_TOLD:
+            say(f"and {len(bad) - MOST_TOLD} more")
+        advice = "; --skip-bad judges the others" if items else ""
+        raise BadUsage(f"{len(bad)} of {len(bad) + len(items)} entries cannot be judged{advice}")
     if not items:
         raise BadUsage(f"{path}: nothing to judge")
     return items

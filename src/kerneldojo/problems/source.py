@@ -39,7 +39,8 @@ def parse(source: str, where: str = "problem") -> ast.Module:
     try:
         return parse_python(source)
     except SyntaxError as error:
-        raise ProblemError(f"{where}: not Python: {error.msg} (line {error.lineno})") from None
+        line = "" if error.lineno is None else f" (line {error.lineno})"
+        raise ProblemError(f"{where}: not Python: {error.msg}{line}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise ProblemError(f"{where}: not Python: {type(error).__name__}") from None
 
