@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import toy_world
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packaging.version import Version
 from transformers import (
     AutoModelForCausalLM,
     BloomConfig,
@@ -17,6 +19,7 @@ from transformers import (
     GPT2Config,
     LlamaConfig,
     MambaConfig,
+    MptConfig,
     OPTConfig,
     Qwen3Config,
 )
@@ -142,6 +145,10 @@ def test_packed_is_equal_to_one_by_one(family: str) -> None:
             assert torch.allclose(first, second, atol=1e-5)
 
 
+def is_since(package: str, first: str) -> bool:
+    return Version(version(package)) >= Version(first)
+
+
 SMALL: dict[str, Any] = {"vocab_size": 256, "hidden_size": 32, "num_hidden_layers": 2}
 HEADS: dict[str, Any] = {"num_attention_heads": 4}
 
@@ -153,7 +160,8 @@ HEADS: dict[str, Any] = {"num_attention_heads": 4}
         (GPT2Config(vocab_size=256, n_embd=32, n_layer=2, n_head=4), True),
         (OPTConfig(**SMALL, **HEADS, ffn_dim=48, word_embed_proj_dim=32), False),
         (BloomConfig(vocab_size=256, hidden_size=32, n_layer=2, n_head=4), False),
-        (FalconConfig(**SMALL, **HEADS), False),
+        (MptConfig(vocab_size=256, d_model=32, n_layers=2, n_heads=4), False),
+        (FalconConfig(**SMALL, **HEADS), is_since("transformers", "5.24")),
         (MambaConfig(**SMALL), False),
     ],
     ids=lambda told: getattr(told, "model_type", None),

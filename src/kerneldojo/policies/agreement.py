@@ -50,7 +50,7 @@ def _decoded(model: Any, prompts: list[list[int]], answer: list[int]) -> torch.T
     width = max(map(len, prompts)) - 1
     padded = [prompt[:-1] + [0] * (width - len(prompt) + 1) for prompt in prompts]
     state.cache.prefill(torch.arange(len(prompts), device=state.device), None)
-    model(input_ids=torch.tensor(padded, device=state.device), past_key_values=state.cache, use_cache=True)
+    model(input_ids=torch.tensor(padded, device=state.device), **state.cached)
     state.begin([Start(row, prompt[-1], len(prompt) - 1, LENGTH, 0.0, 1.0, 0) for row, prompt in enumerate(prompts)])
     found = [state.logits(len(prompts), LENGTH).float()]
     for token in answer:

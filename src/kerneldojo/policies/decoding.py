@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from kerneldojo.policies.sampling import sample, uniforms
-from kerneldojo.policies.slots import SlotCache
+from kerneldojo.policies.slots import SlotCache, cache_name
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,8 @@ class DecodingState:
         self.is_eager = model.config._attn_implementation == "eager"
         self.end_ids = torch.tensor(list(end_ids), dtype=torch.int64, device=self.device)
         self.cache = SlotCache(num_layers, num_slots, length)
+        self.cached: dict[str, Any] = {cache_name(model): self.cache, "use_cache": True}
+        """What each call of the model is given."""
         self.num_slots, self.num_tokens = num_slots, num_tokens
         self.allocate()
 
@@ -132,9 +134,8 @@ class DecodingState:
             input_ids=self.tokens[:num_rows, None],
             position_ids=positions[:, None],
             attention_mask=mask[:, None, None, :],
-            past_key_values=self.cache,
-            use_cache=True,
             logits_to_keep=1,
+            **self.cached,
         )
         return output.logits[:, -1]
 

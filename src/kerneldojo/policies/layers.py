@@ -20,6 +20,8 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from kerneldojo.policies.slots import NAMES
+
 VARIANTS = 64
 """Ways to be called that a layer is compiled for at most: with gradients or without, masked or not, one row or more."""
 EXACTLY: dict[str, Any] = {"emulate_precision_casts": True}
@@ -76,10 +78,11 @@ def compile_decoding(model: Any, backend: str = "inductor") -> None:
 
 
 def _decode(index: int, layer: nn.Module, plain: Any, compiled: Any, *args: Any, **kwargs: Any) -> Any:
-    cache: Any = kwargs.get("past_key_values")
+    name = next((name for name in NAMES if name in kwargs), NAMES[0])
+    cache: Any = kwargs.get(name)
     if not getattr(cache, "is_decoding", False):  # `slots.SlotCache` has it
         return plain(*args, **kwargs)
-    return compiled(layer, *args, **{**kwargs, "past_key_values": cache.views[index]})
+    return compiled(layer, *args, **{**kwargs, name: cache.views[index]})
 
 
 def compiler(backend: str) -> dict[str, Any]:

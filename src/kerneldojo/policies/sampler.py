@@ -292,7 +292,7 @@ class Sampler:
         targets = torch.tensor([slot for _, slot in pairs], device=state.device)
         state.cache.prefill(targets, None if len(pairs) == len(prompts) else sources)
         ids = torch.tensor(padded, device=state.device)
-        self.model(input_ids=ids, past_key_values=state.cache, use_cache=True, logits_to_keep=1)
+        self.model(input_ids=ids, logits_to_keep=1, **state.cached)
 
     # Answers
 

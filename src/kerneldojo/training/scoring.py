@@ -107,8 +107,8 @@ def has_plain_output(model: PreTrainedModel) -> bool:
 def keeps_samples_apart(model: PreTrainedModel) -> bool:
     """Whether of two samples in a row the second one does not see the first, found out by trying.
 
-    Positions that start again tell most models so. Some look at none: those with ALiBi (BLOOM, Falcon, MPT), OPT, and
-    those that carry a state from token to token (Mamba).
+    Positions that start again tell most models so. Some look at none: BLOOM and MPT, which have ALiBi, OPT, Falcon
+    before version 5.24 of transformers, and those that carry a state from token to token (Mamba).
     """
     inner = cast("Any", model)
     weight: Tensor = inner.get_input_embeddings().weight
