@@ -107,6 +107,7 @@ def test_the_help_of_every_command_says_all_that_its_options_say() -> None:
         ("judge", REFERENCE, EXAMPLES, "--json"),
         ("problems", "list", "--suite", "no_such_suite"),
         ("problems", "show", "no_such_problem"),
+        ("problems", "show", "1/softmax"),
         ("problems", "audit", "no_such_file.py"),
         ("demo", "--samples", "no_such_folder"),
         ("optimize", REFERENCE, "--out", "no_such_folder/kernel.py"),

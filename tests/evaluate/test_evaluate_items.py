@@ -136,6 +136,37 @@ def test_folders_of_pairs_and_generations_named_after_problems(tmp_path: Path) -
     assert places == {"bad/reference.py", "nameless.py", "level_3_problem_1_sample_0_kernel.py"}
 
 
+def test_a_folder_in_the_shape_of_kernelbench_tells_the_level(tmp_path: Path) -> None:
+    """Two levels have a 23rd problem, and one name is that of two."""
+    twin = BENCH[0].model_copy(update={"level": 2, "source": SOURCE + "# a third\n"})
+    for name in (
+        "level1/23_Softmax",
+        "model/level_2/23_Softmax__a",
+        "level2/23_Other",
+        "level2/23_Softmax/x",
+        "23_Other",
+    ):
+        path = tmp_path / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("k")
+    items, bad = read_items(tmp_path, [*BENCH, twin])
+    assert bad == []
+    assert {item.id: (item.problem.level, item.problem.name) for item in items} == {
+        "level1/23_Softmax": (1, "23_Softmax"),
+        "model/level_2/23_Softmax__a": (2, "23_Softmax"),
+        "level2/23_Other": (2, "23_Other"),
+        "level2/23_Softmax/x": (2, "23_Softmax"),
+        "23_Other": (2, "23_Other"),
+    }
+
+
+def test_a_mark_of_byte_order_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+    path = lines(tmp_path, {"problem": SOURCE, "candidate": "one"})
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    items, bad = read_items(path)
+    assert [item.id for item in items] == ["line-1"] and bad == []
+
+
 @given(st.binary(max_size=300))
 def test_no_bytes_make_reading_fail(data: bytes) -> None:
     import tempfile
@@ -179,3 +210,21 @@ def test_problems_of_one_name_are_not_summed_up_together() -> None:
     told = [(one.name, one.num_judged, one.num_passed, one.best_speedup) for one in summary.problems]
     assert told == [("softmax (aaaaaaaa)", 1, 1, 4.0), ("softmax (bbbbbbbb)", 2, 0, None)]
     assert [one.name for one in summarise(records[:1], "0").problems] == ["softmax"]
+
+
+def test_problems_are_told_with_their_level_in_the_order_of_their_suite() -> None:
+    shared = {"job": "", "suite": "kernelbench", "settings": Settings(), "candidate": Candidate(source="")}
+    places = [(2, "2_Sigmoid"), (1, "10_Tanh"), (1, "2_Sigmoid"), (2, "1_Relu")]
+    records = [
+        Record(
+            id=str(number),
+            problem=name,
+            level=level,
+            problem_hash=str(number) * 64,
+            evaluation=Evaluation(status=Status.INCORRECT),
+            **shared,
+        )
+        for number, (level, name) in enumerate(places)
+    ]
+    told = [one.name for one in summarise(records, "0123").problems]
+    assert told == ["1/2_Sigmoid", "1/10_Tanh", "2/1_Relu", "2/2_Sigmoid"]

@@ -60,6 +60,17 @@ def test_one_bad_file_does_not_cost_the_others(folder, caplog) -> None:
     assert not caplog.text  # Nobody who does not ask for them is told.
 
 
+def test_levels_beyond_the_fourth_and_files_without_a_number_are_not_passed_over(folder) -> None:
+    (folder / "level12").mkdir()
+    for name in ("3_Late.py", "Unnumbered.py", "__init__.py"):
+        (folder / "level12" / name).write_text(SOURCE)
+    refused: list[Refused] = []
+    found = load_suite(f"kernelbench:{folder}", on_refused=refused.append)
+    assert [problem_id(one) for one in found[-2:]] == ["2/1_Other", "12/3_Late"]
+    (one,) = refused
+    assert one.reason.startswith("level 12, Unnumbered.py: its name has no number")
+
+
 def test_only_bad_files_are_one_line(folder) -> None:
     with pytest.raises(ProblemError, match=r"^level 2, 1_Other\.py: not Python[^\n]*$"):
         (folder / "level2" / "1_Other.py").write_text("def broken(:")

@@ -195,6 +195,14 @@ def test_a_mistake_is_one_line(arguments: list[str], words: str, dojo_here: Dojo
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", [["report"], ["compare"]])
+def test_results_of_evaluate_are_called_so(command: list[str], tmp_path: Path, dojo_here: Dojo) -> None:
+    (tmp_path / "results.jsonl").write_text("")
+    done = dojo_here(*command, *[tmp_path] * (2 if command == ["compare"] else 1))
+    assert done.returncode == 2
+    assert "which `dojo bench` and `dojo collect` write: it holds results of `dojo evaluate`" in done.stderr
+
+
 def test_subsets_and_ids() -> None:
     names = ["1_Matmul", "2_Softmax", "14_Conv"]
     problems = [Problem(name=name, source="", suite="kernelbench", level=level) for level in (1, 2) for name in names]

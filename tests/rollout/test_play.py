@@ -129,7 +129,7 @@ def test_a_judge_or_policy_that_breaks_stops_the_run_with_its_own_error():
 
 
 def test_two_problems_of_one_name_are_refused():
-    with pytest.raises(ValueError, match="same suite, level and name"):
+    with pytest.raises(ValueError, match=rf"same suite, level and name: \S*{PROBLEMS[0].name}$"):
         played(Fixed(), Parity(), problems=[PROBLEMS[0], PROBLEMS[0]])
 
 

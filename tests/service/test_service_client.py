@@ -142,6 +142,37 @@ def test_a_service_that_is_gone_is_said_once_and_waited_for_as_long_as_training_
     assert len(said) == 1 and said[0].startswith(f"{gone.url}: ") and said[0].endswith("trying again for up to 1 s")
 
 
+@pytest.mark.parametrize("kind", ["judge", "judge_many", "judge_many, awaited"])
+def test_who_waits_for_a_service_that_is_gone_is_told_so_once(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where the first verdicts came, and the stream of the others broke."""
+
+    async def awaited(url: str) -> None:
+        async with AsyncClient(url, retries=patience) as client:
+            async for _ in client.judge_many(jobs, window=2):
+                gone.kill()
+
+    def blocking(url: str) -> None:
+        with Client(url, retries=patience) as client:
+            if kind == "judge":
+                client.judge(PROBLEM, Candidate(source="echo"))
+                gone.kill()
+                client.judge(PROBLEM, Candidate(source="more"))
+            for _ in client.judge_many(jobs, window=2):
+                gone.kill()
+
+    patience = Retries(give_up_seconds=1.0)
+    jobs = [job("passed"), *(job(f"sleep 30 {number}") for number in range(3))]
+    with ServiceProcess(tmp_path) as gone, pytest.raises(Unreachable):
+        if kind.endswith("awaited"):
+            asyncio.run(awaited(gone.url))
+        else:
+            blocking(gone.url)
+    said = [one.message for one in caplog.records if "cannot be reached" in one.message]
+    assert len(said) == 1 and said[0].startswith(f"{gone.url}: ") and said[0].endswith("trying again for up to 1 s")
+
+
 def test_a_wrong_address_token_or_setting_says_so(service: ServiceProcess) -> None:
     for url in ("ftp://x", "nonsense", ""):
         with pytest.raises(ValueError, match="not the address"):

@@ -89,23 +89,20 @@ def find(name: str, suite: str, size: Literal["small", "full"]) -> Problem:
     Raises:
         BadUsage: if there is none, or more than one.
     """
-    from kerneldojo.problems import ProblemError, load_suite, problem_id
+    from kerneldojo.problems import ProblemError, load_suite, problem_id, problem_names
 
     with mendable(ProblemError):
         if ":" in name:
             found = load_suite(name, size)
         else:
-            found = [
-                problem
-                for problem in load_suite(suite, size)
-                if name in (problem.name, problem_id(problem), problem.name.partition("_")[0])
-            ]
+            found = [problem for problem in load_suite(suite, size) if name in problem_names(problem)]
             exact = [problem for problem in found if name in (problem.name, problem_id(problem))]
             found = exact or found
     if not found:
         raise BadUsage(f"no problem {name!r} in {suite} (see `dojo problems list`)")
     if len(found) > 1:
-        raise BadUsage(f"{name!r} means {len(found)} problems: {', '.join(map(problem_id, found[:4]))}, ...")
+        named = [problem_id(problem) for problem in found[:4]] + (["..."] if len(found) > 4 else [])
+        raise BadUsage(f"{name!r} means {len(found)} problems: {', '.join(named)}")
     return found[0]
 
 

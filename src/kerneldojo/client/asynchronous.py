@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 import httpx
 
 from kerneldojo.client import steps
-from kerneldojo.client.connection import STREAM_TIMEOUT, arguments
+from kerneldojo.client.connection import STREAM_TIMEOUT, Absence, arguments
 from kerneldojo.client.many import Window
 from kerneldojo.client.steps import Lines, Pause, Retries, Setback, Steps, passing_trouble
 from kerneldojo.schema import Candidate, Evaluation, Job, Problem
@@ -26,7 +25,6 @@ from kerneldojo.service.records import (
 )
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
 
 
 class AsyncClient:
@@ -43,8 +41,7 @@ class AsyncClient:
         """`name` is the queue that tasks go to where the service has no tokens (else the token's name decides)."""
         self._http = httpx.AsyncClient(**arguments(url, token, name))
         self._retries = retries or Retries()
-        self._is_gone = False
-        """Whether that was said: who waits for ten minutes in silence looks as if it hung."""
+        self._absence = Absence(url, self._retries.give_up_seconds)
 
     async def judge(
         self,
@@ -88,6 +85,7 @@ class AsyncClient:
 
     async def _collect(self, out: Window, setback: Setback) -> AsyncGenerator[tuple[int, Evaluation]]:
         lines = Lines()
+        lost: httpx.TransportError | None = None
         try:
             async with self._http.stream(
                 "POST", "/v1/results", content=out.collection(), timeout=STREAM_TIMEOUT
@@ -99,12 +97,16 @@ class AsyncClient:
                         for line in lines.feed(data):
                             found = out.take(line)
                             setback.forget()
+                            self._absence.ends()
                             if found is not None:
                                 yield found
         except httpx.TransportError as error:
-            trouble = passing_trouble(error)
+            trouble, lost = passing_trouble(error), error
         if trouble is not None:
-            await asyncio.sleep(setback.pause(*trouble).seconds)
+            seconds = setback.pause(*trouble).seconds
+            if lost is not None:
+                self._absence.begins(lost)
+            await asyncio.sleep(seconds)
         elif not out.is_done:
             # The stream ended early: the service drains.
             await asyncio.sleep(0.5)
@@ -165,20 +167,12 @@ class AsyncClient:
                     except httpx.TransportError as error:
                         reply = error
                     else:
-                        self._is_gone = False
+                        self._absence.ends()
                 step = script.send(reply)
                 if isinstance(step, Pause) and isinstance(reply, httpx.TransportError):
-                    self._note(reply)
+                    self._absence.begins(reply)
         except StopIteration as end:
             return end.value
-
-    def _note(self, error: httpx.TransportError) -> None:
-        """Say once that the service is gone and is waited for."""
-        if not self._is_gone:
-            self._is_gone = True
-            words = f"{type(error).__name__}: {error}".rstrip(": ")
-            url, seconds = str(self._http.base_url).rstrip("/"), self._retries.give_up_seconds
-            log.warning("%s: the service cannot be reached: %s; trying again for up to %.0f s", url, words, seconds)
 
     async def close(self) -> None:
         """Close the connections; what was submitted goes on."""

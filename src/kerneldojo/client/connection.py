@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 from typing import Any
 
 import httpx
+
+log = logging.getLogger(__name__)
 
 STREAM_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 """A stream sends something every 15 seconds; silence for this long means that the other side is gone."""
 
 LIMITS = httpx.Limits(max_connections=1024, max_keepalive_connections=128, keepalive_expiry=60.0)
+
+
+class Absence:
+    """Says once that a service is gone and is waited for: who waits for ten minutes in silence looks as if it hung."""
+
+    def __init__(self, url: str, give_up_seconds: float) -> None:
+        self._url, self._seconds = url.rstrip("/"), give_up_seconds
+        self._is_said = False
+
+    def begins(self, error: httpx.TransportError) -> None:
+        """The service could not be reached, and will be tried again."""
+        if not self._is_said:
+            self._is_said = True
+            words = f"{type(error).__name__}: {error}".rstrip(": ")
+            told = "%s: the service cannot be reached: %s; trying again for up to %.0f s"
+            log.warning(told, self._url, words, self._seconds)
+
+    def ends(self) -> None:
+        """It answered."""
+        self._is_said = False
 
 
 def arguments(url: str, token: str | None, name: str | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import httpx
 
 from kerneldojo.client import steps
-from kerneldojo.client.connection import STREAM_TIMEOUT, arguments
+from kerneldojo.client.connection import STREAM_TIMEOUT, Absence, arguments
 from kerneldojo.client.many import Window
 from kerneldojo.client.steps import Lines, Pause, Retries, Setback, Steps, passing_trouble
 from kerneldojo.schema import Candidate, Evaluation, Job, Problem
@@ -41,6 +41,7 @@ class Client:
         """`name` is the queue that tasks go to where the service has no tokens (else the token's name decides)."""
         self._http = httpx.Client(**arguments(url, token, name))
         self._retries = retries or Retries()
+        self._absence = Absence(url, self._retries.give_up_seconds)
 
     def judge(
         self,
@@ -111,6 +112,7 @@ class Client:
 
     def _collect(self, out: Window, setback: Setback) -> Generator[tuple[int, Evaluation]]:
         lines = Lines()
+        lost: httpx.TransportError | None = None
         try:
             with self._http.stream("POST", "/v1/results", content=out.collection(), timeout=STREAM_TIMEOUT) as reply:
                 if reply.status_code >= 400:
@@ -120,12 +122,16 @@ class Client:
                         for line in lines.feed(data):
                             found = out.take(line)
                             setback.forget()
+                            self._absence.ends()
                             if found is not None:
                                 yield found
         except httpx.TransportError as error:
-            trouble = passing_trouble(error)
+            trouble, lost = passing_trouble(error), error
         if trouble is not None:
-            time.sleep(setback.pause(*trouble).seconds)
+            seconds = setback.pause(*trouble).seconds
+            if lost is not None:
+                self._absence.begins(lost)
+            time.sleep(seconds)
         elif not out.is_done:
             # The stream ended early: the service drains.
             time.sleep(0.5)
@@ -185,7 +191,11 @@ class Client:
                         )
                     except httpx.TransportError as error:
                         reply = error
+                    else:
+                        self._absence.ends()
                 step = script.send(reply)
+                if isinstance(step, Pause) and isinstance(reply, httpx.TransportError):
+                    self._absence.begins(reply)
         except StopIteration as end:
             return end.value
 

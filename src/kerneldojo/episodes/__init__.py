@@ -13,6 +13,7 @@ from kerneldojo.episodes.feedback import feedback
 from kerneldojo.episodes.render import Tokenizer, answer_ids, end_id, opens_answer, render
 from kerneldojo.episodes.steps import (
     answer_seed,
+    by_episode_name,
     episode_name,
     first_episode,
     job_for,
@@ -36,6 +37,7 @@ __all__ = [
     "Tokenizer",
     "answer_ids",
     "answer_seed",
+    "by_episode_name",
     "config_of",
     "end_id",
     "episode_name",

@@ -15,6 +15,7 @@ would come out the same again, so that a run does not try it again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 from kerneldojo.episodes.config import PlayConfig, config_of
@@ -71,6 +72,21 @@ def episode_name(problem: Problem) -> str:
     """A problem's name with its suite and level, so that problems of two suites do not share one."""
     level = [] if problem.level is None else [str(problem.level)]
     return "/".join([problem.suite, *level, problem.name])
+
+
+def by_episode_name(problems: Iterable[Problem]) -> dict[str, Problem]:
+    """Problems by `episode_name`, in their order.
+
+    Raises:
+        ValueError: two share one, as those of a suite that is named twice do.
+    """
+    found: dict[str, Problem] = {}
+    for problem in problems:
+        name = episode_name(problem)
+        if name in found:
+            raise ValueError(f"two problems have the same suite, level and name: {name}")
+        found[name] = problem
+    return found
 
 
 def next_messages(episode: Episode, tokenizer: Tokenizer | None = None) -> tuple[Message, ...]:

@@ -7,8 +7,8 @@ Two forms are read:
   problem of the suite. Without an id a line is known by its number (`line-7`).
 * **A folder** of Python files. In a folder that has a `reference.py` every other file is a candidate for it. Any other
   file names its problem in the suite: `level_1_problem_23_sample_0_kernel.py` (as KernelBench saves generations),
-  `softmax_rows.py`, `softmax_rows__second-try.py`, or any name in a folder called `softmax_rows`. Its path without the
-  suffix is its id.
+  `softmax_rows.py`, `softmax_rows__second-try.py`, or any name in a folder called `softmax_rows`; below a
+  folder `level2` those of that level come first. Its path without the suffix is its id.
 
 Nothing that is read is run. What cannot be judged is a `BadEntry` that says where and why; a candidate that is not even
 Python is no such thing, for its verdict (`compile_error`) is data like any other.
@@ -17,6 +17,7 @@ Python is no such thing, for its verdict (`compile_error`) is data like any othe
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from kerneldojo.problems import ProblemError, check_source
+from kerneldojo.problems import ProblemError, check_source, problem_names
 from kerneldojo.schema import MAX_SOURCE_BYTES, Candidate, Frozen, Problem
 
 Language = Literal["auto", "triton", "cuda"]
@@ -32,6 +33,7 @@ REFERENCE = "reference.py"
 MAX_LINE_BYTES = 8 * MAX_SOURCE_BYTES
 """Longest line that is read: two sources of the greatest size, escaped."""
 _GENERATION = re.compile(r"level_(?P<level>\d+)_problem_(?P<number>\d+)(?:_sample_\d+)?(?:_kernel)?$")
+_LEVEL = re.compile(r"level_?(?P<level>\d+)")
 
 
 class Item(Frozen):
@@ -106,7 +108,7 @@ class _Names:
     def __init__(self, suite: Sequence[Problem]) -> None:
         self._by_name: dict[str, list[Problem]] = {}
         for problem in suite:
-            for name in {problem.name, f"{problem.level}/{problem.name}", *_numbers(problem)}:
+            for name in problem_names(problem):
                 self._by_name.setdefault(name, []).append(problem)
 
     def find(self, name: str) -> Problem:
@@ -125,17 +127,13 @@ class _Names:
         return name in self._by_name
 
 
-def _numbers(problem: Problem) -> set[str]:
-    """`23` and `1/23` for KernelBench's `23_Softmax`."""
-    number = problem.name.partition("_")[0]
-    return {number, f"{problem.level}/{number}"} if problem.suite == "kernelbench" and number.isdigit() else set()
-
-
 def _from_lines(path: Path, known: _Names, language: Language) -> Iterator[Item | BadEntry]:
     with path.open("rb") as file:
         number = 0
         while line := file.readline(MAX_LINE_BYTES):
             number += 1
+            if number == 1:
+                line = line.removeprefix(BOM_UTF8)  # Some editors begin every file so.
             place = f"line {number}"
             if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
                 while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
@@ -185,15 +183,12 @@ def _from_folder(root: Path, known: _Names, language: Language) -> Iterator[Item
             except _Unusable as error:
                 references[path.parent] = None
                 yield BadEntry(place, str(error))
-    used: set[Path] = set()
     for path in paths:
         place = path.relative_to(root)
         if path.name == REFERENCE or (path.parent in references and references[path.parent] is None):
-            used.add(path.parent)
             continue
         try:
             problem = references.get(path.parent) or known.find(_problem_of(place, known))
-            used.add(path.parent)
             candidate = Candidate(source=_read(path), language=language)
             yield Item(id=place.with_suffix("").as_posix(), problem=problem, candidate=candidate, place=str(place))
         except _Unusable as error:
@@ -205,8 +200,11 @@ def _problem_of(place: Path, known: _Names) -> str:
     if generation := _GENERATION.fullmatch(place.stem):
         return f"{generation['level']}/{generation['number']}"
     label = place.stem.partition("__")[0]
-    if label not in known and place.parent.name in known:
-        return place.parent.name
+    levels = [f"{match['level']}/" for part in place.parts[:-1] if (match := _LEVEL.fullmatch(part))]
+    for name in (label, place.parent.name):
+        for level in (*levels, ""):
+            if f"{level}{name}" in known:
+                return f"{level}{name}"
     return label
 
 

@@ -17,7 +17,7 @@ class ProblemSummary(Frozen):
     """One problem of a run."""
 
     name: str
-    """With the first digits of its content hash where problems of one name differ."""
+    """With its level (`1/23_Softmax`), and the first digits of its content hash where problems of one name differ."""
     num_judged: int
     num_passed: int
     best_speedup: float | None = None
@@ -62,7 +62,7 @@ def summarise(
     coverages: list[float] = []
     sources: set[str] = set()
     devices: set[str] = set()
-    problems: dict[tuple[str, str], list[tuple[bool, float | None]]] = {}
+    problems: dict[tuple[int, int, str, str], list[tuple[bool, float | None]]] = {}
     for record in records:
         if record.id not in asked:
             num_elsewhere += 1
@@ -72,14 +72,14 @@ def summarise(
         exploits.update({exploit.name for exploit in found.exploits})
         stages.update(found.stages)
         devices.update(filter(None, [found.device]))
-        problems.setdefault((record.problem, record.problem_hash), []).append((found.correct, found.speedup))
+        problems.setdefault(_place(record), []).append((found.correct, found.speedup))
         sources.update(filter(None, [found.timing.source]))
         if found.speedup is not None and math.isfinite(found.speedup) and found.speedup > 0:
             speedups.append(found.speedup)
         if found.correct and found.coverage is not None:
             coverages.append(found.coverage)
     total = statuses.total()
-    names = Counter(name for name, _ in problems)
+    names = Counter(name for *_, name, _ in problems)
     return Summary(
         num_asked=len(asked),
         num_finished=total,
@@ -97,11 +97,18 @@ def summarise(
         stage_seconds={name: value / total for name, value in stages.most_common()} if total else {},
         problems=tuple(
             _problem(name if names[name] == 1 else f"{name} ({content[:8]})", found)
-            for (name, content), found in sorted(problems.items())
+            for (*_, name, content), found in sorted(problems.items())
         ),
         num_judged_now=num_judged_now,
         seconds=seconds,
     )
+
+
+def _place(record: Record) -> tuple[int, int, str, str]:
+    """Where a problem stands in the table: by level and number, as its suite has them; its name there, and its hash."""
+    level, number = record.level, record.problem.partition("_")[0]
+    name = record.problem if level is None else f"{level}/{record.problem}"
+    return (0 if level is None else level, int(number) if number.isdecimal() else 0, name, record.problem_hash)
 
 
 def _problem(name: str, found: list[tuple[bool, float | None]]) -> ProblemSummary:

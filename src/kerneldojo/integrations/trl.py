@@ -17,7 +17,16 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 
-from kerneldojo.episodes import Everything, PlayConfig, episode_name, first_episode, job_for, next_messages, with_turn
+from kerneldojo.episodes import (
+    Everything,
+    PlayConfig,
+    by_episode_name,
+    episode_name,
+    first_episode,
+    job_for,
+    next_messages,
+    with_turn,
+)
 from kerneldojo.episodes.prompts import fenced
 from kerneldojo.integrations.credit import Credit, episode_reward
 from kerneldojo.pool.executor import Executor
@@ -48,10 +57,7 @@ def environment_factory(
     Raises:
         ValueError: two problems share suite, level and name.
     """
-    chosen = list(problems)
-    shelf = {episode_name(problem): problem for problem in chosen}
-    if len(shelf) < len(chosen):
-        raise ValueError("two problems have the same suite, level and name")
+    shelf = by_episode_name(problems)
     unbounded = (play or PlayConfig()).model_copy(update={"context": Everything(), "max_prompt_tokens": None})
     return partial(KernelEnvironment, executor, shelf, unbounded, credit)
 

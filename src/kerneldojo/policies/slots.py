@@ -11,21 +11,10 @@ A call of the model is announced first, `prefill` or `decode`; the layers then k
 from __future__ import annotations
 
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
-
-NAMES = ("cache", "past_key_values")
-"""What models and layers call a cache: since version 5.24 of transformers, and before (which it takes until 5.40)."""
-
-
-def cache_name(model: Any) -> str:
-    """What `model` calls the cache that it is given."""
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # with adapters it takes anything
-    taken = signature(inner.forward).parameters
-    return next((name for name in NAMES if name in taken), NAMES[-1])
 
 
 @dataclass

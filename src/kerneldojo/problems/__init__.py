@@ -5,6 +5,15 @@ Light names (`load_suite`, `problem_from_file`, ...) import no torch. The audit 
 """
 
 from kerneldojo.problems.source import ProblemError, Size, check_source
-from kerneldojo.problems.suite import Refused, load_suite, problem_from_file, problem_id
+from kerneldojo.problems.suite import Refused, load_suite, problem_from_file, problem_id, problem_names
 
-__all__ = ["ProblemError", "Refused", "Size", "check_source", "load_suite", "problem_from_file", "problem_id"]
+__all__ = [
+    "ProblemError",
+    "Refused",
+    "Size",
+    "check_source",
+    "load_suite",
+    "problem_from_file",
+    "problem_id",
+    "problem_names",
+]

@@ -32,7 +32,7 @@ from kerneldojo.schema import Problem
 log = logging.getLogger(__name__)
 
 KATAS = Path(__file__).parent / "katas"
-LEVELS = (1, 2, 3, 4)
+_LEVEL = re.compile(r"level(\d+)")
 _SELECTION = re.compile(r"^(?P<rest>.*?)(?::(?P<level>\d+)(?:/(?P<name>[\w.\-]+))?)?$", re.DOTALL)
 _GRAPHS = re.compile(r"^graphs:(?P<set>\w+)(?::(?P<count>\d+)(?::(?P<seed>\d+))?)?(?:/(?P<name>\w+))?$")
 
@@ -100,6 +100,15 @@ def problem_id(problem: Problem) -> str:
     return f"{problem.level}/{problem.name}" if problem.level is not None else problem.name
 
 
+def problem_names(problem: Problem) -> set[str]:
+    """What it may be called within its suite: `23_Softmax`, `1/23_Softmax`; by number `23`, `1/23`."""
+    names = {problem.name, problem_id(problem)}
+    if problem.suite == "kernelbench" and _number(problem.name) is not None:
+        number = problem.name.partition("_")[0]
+        names |= {number, f"{problem.level}/{number}"}
+    return names
+
+
 def problem_from_file(path: str | Path) -> Problem:
     """Read one problem in KernelBench's format from a file.
 
@@ -115,8 +124,8 @@ def problem_from_file(path: str | Path) -> Problem:
 def load_katas(size: Size) -> list[Problem]:
     """Load all katas at one size, by level and name."""
     problems: list[Problem] = []
-    for level in LEVELS:
-        for path in sorted((KATAS / f"level{level}").glob("*.py")):
+    for level, folder in _levels(KATAS):
+        for path in sorted(folder.glob("*.py")):
             kata = at_size(_read(path), size, path.name)
             check_source(kata.source, path.name)
             problems.append(
@@ -168,21 +177,37 @@ def load_kernelbench(place: Path) -> list[Problem | Refused]:
         raise ProblemError(f"{place}: no such file or folder")
     if (place / "KernelBench" / "level1").is_dir():  # A checkout of the whole repository.
         place /= "KernelBench"
-    folders = [(level, place / f"level{level}") for level in LEVELS if (place / f"level{level}").is_dir()]
+    folders = _levels(place)
     if folders:
-        return [_from_file(path, level) for level, folder in folders for path in _numbered(folder)]
+        return [_from_file(path, level) for level, folder in folders for path in _by_number(folder)]
     files = sorted(place.glob("*.parquet"))
     if not files:
         raise ProblemError(f"{place}: holds neither folders level1, level2, ... nor parquet files")
     return [problem for path in files for problem in _from_parquet(path)]
 
 
-def _numbered(folder: Path) -> list[Path]:
-    return sorted(folder.glob("[0-9]*_*.py"), key=lambda path: (int(path.name.partition("_")[0]), path.name))
+def _levels(place: Path) -> list[tuple[int, Path]]:
+    """Folders `level1`, `level2`, ... in order."""
+    found = ((_LEVEL.fullmatch(path.name), path) for path in place.iterdir() if path.is_dir())
+    return sorted((int(match[1]), path) for match, path in found if match)
+
+
+def _by_number(folder: Path) -> list[Path]:
+    """Its Python files but for `__init__.py` and the like, those without a number last."""
+    paths = [path for path in folder.glob("*.py") if not path.name.startswith(("_", "."))]
+    return sorted(paths, key=lambda path: (_number(path.name) is None, _number(path.name) or 0, path.name))
+
+
+def _number(name: str) -> int | None:
+    """23 for `23_Softmax.py`."""
+    number, mark, _ = name.partition("_")
+    return int(number) if mark and number.isdecimal() else None
 
 
 def _from_file(path: Path, level: int) -> Problem | Refused:
     try:
+        if _number(path.name) is None:
+            raise ProblemError("its name has no number: N_Name.py is one of KernelBench's problems")
         source = _read(path)
     except ProblemError as error:
         unread = Problem(name=path.stem, source="", suite="kernelbench", level=level)
@@ -223,12 +248,7 @@ def _from_parquet(path: Path) -> list[Problem | Refused]:
 
 def _is_meant(one: Problem | Refused, level: int | None, name: str | None) -> bool:
     problem = one.problem if isinstance(one, Refused) else one
-    return level in (None, problem.level) and (name is None or _is_called(problem, name))
-
-
-def _is_called(problem: Problem, name: str) -> bool:
-    stem = name.removesuffix(".py")
-    return stem in (problem.name, problem.name.partition("_")[0] if problem.suite == "kernelbench" else problem.name)
+    return level in (None, problem.level) and (name is None or name.removesuffix(".py") in problem_names(problem))
 
 
 def _read(path: Path) -> str:

@@ -31,7 +31,9 @@ def read_run(run: Path) -> list[Episode]:
     """
     folder = RunFolder(run)
     if folder.manifest() is None:
-        raise RunError(f"{run} is no run folder: it has no manifest.json")
+        has_results = (run / "results.jsonl").is_file()
+        why = "it holds results of `dojo evaluate`" if has_results else "it has no manifest.json"
+        raise RunError(f"{run} is no run folder, which `dojo bench` and `dojo collect` write: {why}")
     return list(folder.episodes())
 
 

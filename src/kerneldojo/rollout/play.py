@@ -23,8 +23,8 @@ from kerneldojo.episodes import (
     PlayConfig,
     Tokenizer,
     answer_seed,
+    by_episode_name,
     config_of,
-    episode_name,
     first_episode,
     job_for,
     prompt,
@@ -100,9 +100,7 @@ async def play(
     """
     tokenizer = tokenizer if tokenizer is not None else tokenizer_of(policy)
     chosen = list(problems)
-    hashes = {episode_name(problem): problem.hash for problem in chosen}
-    if len(hashes) < len(chosen):
-        raise ValueError("two problems have the same suite, level and name")
+    hashes = {name: problem.hash for name, problem in by_episode_name(chosen).items()}
     episodes = [
         first_episode(problem, config, sample=sample, seed=seed, policy=policy.name, tokenizer=tokenizer)
         for problem in chosen
