@@ -33,7 +33,12 @@ def select(problems: Sequence[Problem], subset: str | None, ids: Sequence[str]) 
     Raises:
         BadUsage: a number or an id that no problem has.
     """
-    numbered = [(_number(problem, place), problem) for place, problem in enumerate(problems, 1)]
+    from kerneldojo.problems import problem_names, problem_number
+
+    numbered = [
+        (problem_number(problem.name) if problem.suite == "kernelbench" else place, problem)
+        for place, problem in enumerate(problems, 1)
+    ]
     chosen = list(problems)
     if subset is not None:
         wanted = numbers(subset)
@@ -41,22 +46,10 @@ def select(problems: Sequence[Problem], subset: str | None, ids: Sequence[str]) 
         if not chosen:
             raise BadUsage(f"--subset {subset!r}: no such problem in the suite")
     if ids:
-        by_id = {one: [problem for problem in chosen if _is_called(problem, one)] for one in ids}
+        by_id = {one: [problem for problem in chosen if one in problem_names(problem)] for one in ids}
         missing = [one for one, found in by_id.items() if not found]
         if missing:
             raise BadUsage(f"--ids: no problem {missing[0]!r} in the suite (see `dojo problems list`)")
         names = {(problem.level, problem.name) for found in by_id.values() for problem in found}
         chosen = [problem for problem in chosen if (problem.level, problem.name) in names]
     return chosen
-
-
-def _number(problem: Problem, place: int) -> int:
-    return int(problem.name.partition("_")[0]) if problem.suite == "kernelbench" else place
-
-
-def _is_called(problem: Problem, name: str) -> bool:
-    names = {problem.name, f"{problem.level}/{problem.name}"}
-    if problem.suite == "kernelbench":
-        number = problem.name.partition("_")[0]
-        names |= {number, f"{problem.level}/{number}"}
-    return name in names

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from pydantic import Field
 
 from kerneldojo.evaluate.results import Record
+from kerneldojo.problems import problem_number
 from kerneldojo.schema import Frozen
 
 
@@ -106,9 +107,8 @@ def summarise(
 
 def _place(record: Record) -> tuple[int, int, str, str]:
     """Where a problem stands in the table: by level and number, as its suite has them; its name there, and its hash."""
-    level, number = record.level, record.problem.partition("_")[0]
-    name = record.problem if level is None else f"{level}/{record.problem}"
-    return (0 if level is None else level, int(number) if number.isdecimal() else 0, name, record.problem_hash)
+    name = record.problem if record.level is None else f"{record.level}/{record.problem}"
+    return record.level or 0, problem_number(record.problem) or 0, name, record.problem_hash
 
 
 def _problem(name: str, found: list[tuple[bool, float | None]]) -> ProblemSummary:

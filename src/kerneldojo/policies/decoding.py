@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from kerneldojo.policies.layers import cache_name
 from kerneldojo.policies.sampling import sample, uniforms
-from kerneldojo.policies.slots import SlotCache
+from kerneldojo.policies.slots import SlotCache, cache_name
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ Names of weights, and so checkpoints, are what they were after either.
 from __future__ import annotations
 
 from functools import partial
-from inspect import signature
 from typing import Any, cast
 
 import torch
@@ -25,8 +24,6 @@ VARIANTS = 64
 """Ways to be called that a layer is compiled for at most: with gradients or without, masked or not, one row or more."""
 EXACTLY: dict[str, Any] = {"emulate_precision_casts": True}
 """Options of torch's compiler."""
-NAMES = ("cache", "past_key_values")
-"""What models and layers call a cache: since version 5.24 of transformers, and before (which it takes until 5.40)."""
 
 
 def layers_of(model: Any) -> list[nn.Module]:
@@ -79,18 +76,11 @@ def compile_decoding(model: Any, backend: str = "inductor") -> None:
 
 
 def _decode(index: int, layer: nn.Module, plain: Any, compiled: Any, *args: Any, **kwargs: Any) -> Any:
-    name = next((name for name in NAMES if name in kwargs), NAMES[0])
-    cache: Any = kwargs.get(name)
-    if not getattr(cache, "is_decoding", False):  # `slots.SlotCache` has it
+    # A `slots.SlotCache`, whatever the layer calls it.
+    name = next((name for name, value in kwargs.items() if getattr(value, "is_decoding", False)), None)
+    if name is None:
         return plain(*args, **kwargs)
-    return compiled(layer, *args, **{**kwargs, name: cache.views[index]})
-
-
-def cache_name(model: Any) -> str:
-    """What `model` calls the cache that it is given."""
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # with adapters it takes anything
-    taken = signature(inner.forward).parameters
-    return next((name for name in NAMES if name in taken), NAMES[-1])
+    return compiled(layer, *args, **{**kwargs, name: kwargs[name].views[index]})
 
 
 def compiler(backend: str) -> dict[str, Any]:

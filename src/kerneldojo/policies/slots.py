@@ -11,10 +11,17 @@ A call of the model is announced first, `prefill` or `decode`; the layers then k
 from __future__ import annotations
 
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
+
+
+def cache_name(model: Any) -> str:
+    """What `model` calls the cache that it is given: `cache`, or `past_key_values` before transformers 5.24."""
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # with adapters it takes anything
+    return "cache" if "cache" in signature(inner.forward).parameters else "past_key_values"
 
 
 @dataclass

@@ -5,7 +5,7 @@ Light names (`load_suite`, `problem_from_file`, ...) import no torch. The audit 
 """
 
 from kerneldojo.problems.source import ProblemError, Size, check_source
-from kerneldojo.problems.suite import Refused, load_suite, problem_from_file, problem_id, problem_names
+from kerneldojo.problems.suite import Refused, load_suite, problem_from_file, problem_id, problem_names, problem_number
 
 __all__ = [
     "ProblemError",
@@ -16,4 +16,5 @@ __all__ = [
     "problem_from_file",
     "problem_id",
     "problem_names",
+    "problem_number",
 ]

@@ -100,10 +100,16 @@ def problem_id(problem: Problem) -> str:
     return f"{problem.level}/{problem.name}" if problem.level is not None else problem.name
 
 
+def problem_number(name: str) -> int | None:
+    """KernelBench's number of a problem: 23 for `23_Softmax`."""
+    number, mark, _ = name.partition("_")
+    return int(number) if mark and number.isdecimal() else None
+
+
 def problem_names(problem: Problem) -> set[str]:
     """What it may be called within its suite: `23_Softmax`, `1/23_Softmax`; by number `23`, `1/23`."""
     names = {problem.name, problem_id(problem)}
-    if problem.suite == "kernelbench" and _number(problem.name) is not None:
+    if problem.suite == "kernelbench" and problem_number(problem.name) is not None:
         number = problem.name.partition("_")[0]
         names |= {number, f"{problem.level}/{number}"}
     return names
@@ -188,25 +194,21 @@ def load_kernelbench(place: Path) -> list[Problem | Refused]:
 
 def _levels(place: Path) -> list[tuple[int, Path]]:
     """Folders `level1`, `level2`, ... in order."""
-    found = ((_LEVEL.fullmatch(path.name), path) for path in place.iterdir() if path.is_dir())
+    found = ((_LEVEL.fullmatch(path.name), path) for path in place.glob("level*") if path.is_dir())
     return sorted((int(match[1]), path) for match, path in found if match)
 
 
 def _by_number(folder: Path) -> list[Path]:
     """Its Python files but for `__init__.py` and the like, those without a number last."""
     paths = [path for path in folder.glob("*.py") if not path.name.startswith(("_", "."))]
-    return sorted(paths, key=lambda path: (_number(path.name) is None, _number(path.name) or 0, path.name))
-
-
-def _number(name: str) -> int | None:
-    """23 for `23_Softmax.py`."""
-    number, mark, _ = name.partition("_")
-    return int(number) if mark and number.isdecimal() else None
+    return sorted(
+        paths, key=lambda path: (problem_number(path.name) is None, problem_number(path.name) or 0, path.name)
+    )
 
 
 def _from_file(path: Path, level: int) -> Problem | Refused:
     try:
-        if _number(path.name) is None:
+        if problem_number(path.name) is None:
             raise ProblemError("its name has no number: N_Name.py is one of KernelBench's problems")
         source = _read(path)
     except ProblemError as error:
