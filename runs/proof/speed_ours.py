@@ -14,7 +14,7 @@ from kerneldojo.policies.sampler import SamplerConfig
 from kerneldojo.training.learner import Learner
 from kerneldojo.training.models import ModelConfig
 from kerneldojo.training.optimizing import OptimizerConfig
-from kerneldojo.training.packing import Batch, Sample, make_batches, sample_of_token
+from kerneldojo.training.packing import Batch, Sample, sample_of_token
 from kerneldojo.training.parallel import start_ranks
 from proof.speed_task import Stopwatch, Task, lengths_of, memory, model_of, prompts_of, summary, tokenizer_of
 
@@ -67,8 +67,7 @@ def packed(task: Task, learner: Learner, number: int, sampled: Sequence[Sampled]
     prompts = [tuple(prompt) for prompt in prompts_of(task, number) for _ in range(task.num_samples)]
     samples = [Sample(prompt, one.ids) for prompt, one in zip(prompts, sampled, strict=True)]
     rows = task.prompt_tokens + task.answer_tokens
-    told = {"row_tokens": rows, "batch_tokens": rows * task.micro_batch, "pad_id": learner.pad_id}
-    return samples, make_batches(samples, **told, any_order=True)
+    return samples, learner.pack(samples, rows, rows * task.micro_batch, any_order=True)
 
 
 def learn(

@@ -29,6 +29,7 @@ from kerneldojo.training.learner import open_learner
 from kerneldojo.training.models import ModelConfig, NewModelConfig, new_model
 from kerneldojo.training.optimizing import OptimizerConfig
 from kerneldojo.training.packing import (
+    WIDTH_MULTIPLE,
     Sample,
     fill_rows,
     make_batches,
@@ -71,19 +72,28 @@ def test_rows_of_one_sample_each_are_padded_as_little_as_may_be(lengths: list[in
     assert num_cells(batches, lengths) >= sum(lengths)
 
 
-@given(st.lists(st.integers(2, 900), min_size=1, max_size=40), st.integers(10, 300), st.integers(1, 8), st.booleans())
+@given(
+    st.lists(st.integers(2, 900), min_size=1, max_size=40),
+    st.integers(10, 300),
+    st.integers(1, 8),
+    st.booleans(),
+    st.sampled_from([1, 8, 64]),
+)
 @settings(deadline=None, max_examples=100)
 def test_no_batch_holds_more_tokens_than_it_may_but_for_one_long_sample(
-    lengths: list[int], row_tokens: int, num_rows: int, any_order: bool
+    lengths: list[int], row_tokens: int, num_rows: int, any_order: bool, width_multiple: int
 ) -> None:
     """A sample longer than a row makes all rows of its batch as wide: it may not have as many beside it."""
     samples = [Sample((5,) * (length - 1), (6,)) for length in lengths]
     batch_tokens = row_tokens * num_rows
-    batches = make_batches(samples, row_tokens=row_tokens, batch_tokens=batch_tokens, any_order=any_order)
+    batches = make_batches(
+        samples, row_tokens=row_tokens, batch_tokens=batch_tokens, any_order=any_order, width_multiple=width_multiple
+    )
     for batch in batches:
+        assert batch.input_ids.shape[1] % width_multiple == 0
         assert batch.input_ids.numel() <= batch_tokens or batch.input_ids.shape[0] == 1
     assert sorted(token for batch in batches for token in batch.tokens.tolist()) == list(range(len(samples)))
-    if max(lengths) <= row_tokens and not any_order:
+    if max(lengths) <= row_tokens and not any_order and width_multiple == 1:
         assert len(batches) == -(-len(fill_rows(lengths, row_tokens)) // num_rows), "as full as it may be"
 
 
@@ -127,6 +137,8 @@ def test_packed_is_equal_to_one_by_one(family: str) -> None:
         {"row_tokens": 1, "batch_tokens": 1},
         {"row_tokens": 64, "batch_tokens": 200},
         {"row_tokens": 33, "batch_tokens": 60, "any_order": True},
+        {"row_tokens": 64, "batch_tokens": 200, "width_multiple": 64},
+        {"row_tokens": 33, "batch_tokens": 60, "alone": True, "width_multiple": 16},
     ):
         scorer.zero_grad()
         batches = make_batches(samples, **packing)
@@ -143,6 +155,22 @@ def test_packed_is_equal_to_one_by_one(family: str) -> None:
         assert torch.allclose(alone.entropy, packed.entropy, atol=1e-5)
         for first, second in zip(alone_grads, packed_grads, strict=True):
             assert torch.allclose(first, second, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("device", "positions", "multiple"), [("cpu", 256, 1), ("cuda", 256, WIDTH_MULTIPLE), ("cuda", 250, 1)]
+)
+def test_widths_are_rounded_on_gpus_and_never_past_the_last_position(
+    device: str, positions: int, multiple: int
+) -> None:
+    shape = NewModelConfig(vocabulary=512, hidden=32, intermediate=48, layers=1, heads=2, context=positions)
+    ranks = Ranks(0, 1, CPU)
+    learner = open_learner(ModelConfig(new=shape), OptimizerConfig(), ranks, tokenizer=TOKENIZER)
+    learner.ranks = Ranks(0, 1, torch.device(device))
+    assert learner.width_multiple == multiple
+    batches = learner.pack(random_samples(9), 200, 400)
+    assert all(batch.input_ids.shape[1] % multiple == 0 for batch in batches)
+    assert all(batch.position_ids.max() < positions for batch in batches)
 
 
 def is_since(package: str, first: str) -> bool:

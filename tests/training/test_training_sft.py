@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,10 +22,20 @@ from kerneldojo.training.checkpoints import Checkpoints
 from kerneldojo.training.config import KeepConfig
 from kerneldojo.training.display import Display, curve
 from kerneldojo.training.journal import read_journal
-from kerneldojo.training.models import GPU, GPU_LARGE, LAPTOP, ModelConfig, load_model, new_model, num_parameters
+from kerneldojo.training.learner import open_learner
+from kerneldojo.training.models import (
+    GPU,
+    GPU_LARGE,
+    LAPTOP,
+    ModelConfig,
+    NewModelConfig,
+    load_model,
+    new_model,
+    num_parameters,
+)
+from kerneldojo.training.optimizing import OptimizerConfig
 from kerneldojo.training.packing import Sample
 from kerneldojo.training.parallel import Ranks
-from kerneldojo.training.scoring import Traits
 from kerneldojo.training.settings import ConfigError
 from kerneldojo.training.tokens import encode, train_tokenizer
 
@@ -97,15 +106,15 @@ def test_a_prompt_that_is_too_long_for_this_tokenizer_ends_its_episode() -> None
     assert all(len(sample.prompt) < longest for sample in kept)
 
 
-def test_epochs_of_other_lengths_than_the_first_have_every_sample_once(tmp_path: Path) -> None:
+def test_epochs_of_other_lengths_than_the_first_have_every_sample_once(tmp_path: Path, ranks: Ranks) -> None:
     """Packed in another order the same samples may take a step more or less."""
     chance = np.random.default_rng(24)
     samples = [Sample((1,), (number + 2,) * int(chance.integers(2, 60))) for number in range(120)]
     packing = {"row_tokens": 100, "micro_batch_tokens": 100}
     changes = {"num_validation": 0, "batch_tokens": 100, "packing": packing, "epochs": 4}
     told = toy_world.sft_config(tmp_path, tmp_path, **changes)
-    scorer = SimpleNamespace(traits=Traits(is_plain=True, can_pack=True))
-    learner: Any = SimpleNamespace(pad_id=0, scorer=scorer)
+    shape = NewModelConfig(vocabulary=512, hidden=32, intermediate=48, layers=1, heads=2)
+    learner = open_learner(ModelConfig(new=shape), OptimizerConfig(), ranks, tokenizer=toy_world.tokenizer())
     run = sft._Training(told, learner, samples, Checkpoints(tmp_path))
     lengths = [len(run._epoch(epoch)) for epoch in range(4)]
     assert min(lengths) < lengths[0] < max(lengths)

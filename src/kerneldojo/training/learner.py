@@ -24,7 +24,7 @@ from kerneldojo.policies.weights import make_room
 from kerneldojo.training.checkpoints import load_state, random_state, restore_random_state
 from kerneldojo.training.models import ModelConfig, add_rows, check_path, loading, open_model
 from kerneldojo.training.optimizing import OptimizerConfig, Optimizers, check_rows
-from kerneldojo.training.packing import Batch
+from kerneldojo.training.packing import WIDTH_MULTIPLE, Batch, Sample, make_batches
 from kerneldojo.training.parallel import (
     Ranks,
     full_tensor,
@@ -94,6 +94,33 @@ class Learner:
     def model(self) -> PreTrainedModel:
         """The model itself."""
         return self.scorer.model
+
+    @property
+    def width_multiple(self) -> int:
+        """What widths of rows are rounded up to, where that is faster and goes past no position that the model has."""
+        positions = getattr(self.model.config, "max_position_embeddings", None) or 0
+        return WIDTH_MULTIPLE if self.ranks.device.type == "cuda" and positions % WIDTH_MULTIPLE == 0 else 1
+
+    def pack(
+        self,
+        samples: Sequence[Sample],
+        row_tokens: int,
+        batch_tokens: int,
+        *,
+        chosen: Sequence[int] | None = None,
+        any_order: bool = False,
+    ) -> list[Batch]:
+        """Batches that suit the model and the device; see `packing.make_batches`."""
+        return make_batches(
+            samples,
+            chosen=chosen,
+            row_tokens=row_tokens,
+            batch_tokens=batch_tokens,
+            pad_id=self.pad_id,
+            any_order=any_order,
+            alone=not self.scorer.traits.can_pack,
+            width_multiple=self.width_multiple,
+        )
 
     def score(self, batches: Sequence[Batch], num_tokens: int, temperature: float) -> TokenLogProbs:
         """(num_tokens,) log-probabilities and entropies of a whole step; every rank scores its share."""

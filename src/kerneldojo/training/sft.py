@@ -23,7 +23,7 @@ from kerneldojo.training.display import Display
 from kerneldojo.training.journal import Journal, tracker_of
 from kerneldojo.training.learner import Learner, open_learner
 from kerneldojo.training.models import num_parameters
-from kerneldojo.training.packing import Batch, Sample, make_batches
+from kerneldojo.training.packing import Batch, Sample
 from kerneldojo.training.parallel import Ranks
 from kerneldojo.training.runs import Outcome, open_run, point
 from kerneldojo.training.settings import ConfigError
@@ -127,14 +127,7 @@ class _Training:
         """The steps of an epoch, each a list of micro-batches."""
         config, packing = self.config, self.config.packing
         order = np.random.default_rng([config.seed, 1, epoch]).permutation(len(self.samples)).tolist()
-        batches = make_batches(
-            self.samples,
-            chosen=order,
-            row_tokens=packing.row_tokens,
-            batch_tokens=packing.micro_batch_tokens,
-            pad_id=self.learner.pad_id,
-            alone=not self.learner.scorer.traits.can_pack,
-        )
+        batches = self.learner.pack(self.samples, packing.row_tokens, packing.micro_batch_tokens, chosen=order)
         each = max(1, config.batch_tokens // packing.micro_batch_tokens)
         return [batches[start : start + each] for start in range(0, len(batches), each)]
 
@@ -157,13 +150,7 @@ class _Training:
         if not self.validation:
             return math.nan
         packing = self.config.packing
-        batches = make_batches(
-            self.validation,
-            row_tokens=packing.row_tokens,
-            batch_tokens=packing.micro_batch_tokens,
-            pad_id=self.learner.pad_id,
-            alone=not self.learner.scorer.traits.can_pack,
-        )
+        batches = self.learner.pack(self.validation, packing.row_tokens, packing.micro_batch_tokens)
         num_tokens = sum(len(sample.answer) for sample in self.validation)
         return -float(self.learner.score(batches, num_tokens, 1.0).log_probs.sum()) / num_tokens
 

@@ -25,7 +25,7 @@ from kerneldojo.episodes import opens_answer, seed_of
 from kerneldojo.training.config import RLConfig
 from kerneldojo.training.learner import Learner, open_learner
 from kerneldojo.training.models import is_adapter
-from kerneldojo.training.packing import Batch, Sample, make_batches, sample_of_token, token_offsets
+from kerneldojo.training.packing import Batch, Sample, sample_of_token, token_offsets
 from kerneldojo.training.playing import Played
 from kerneldojo.training.settings import ConfigError
 from kerneldojo.training.steps import PlanMarks, StepData, taught_samples, without_dull_groups
@@ -232,15 +232,8 @@ class Updates:
 
     def _batches(self, samples: Sequence[Sample], chosen: Sequence[int]) -> list[Batch]:
         packing = self.config.packing
-        return make_batches(
-            samples,
-            chosen=chosen,
-            row_tokens=packing.row_tokens,
-            batch_tokens=packing.micro_batch_tokens,
-            pad_id=self.learner.pad_id,
-            any_order=True,
-            alone=not self.learner.scorer.traits.can_pack,
-        )
+        row_tokens, batch_tokens = packing.row_tokens, packing.micro_batch_tokens
+        return self.learner.pack(samples, row_tokens, batch_tokens, chosen=chosen, any_order=True)
 
     def _reference_log_probs(self, batches: Sequence[Batch], data: StepData) -> Tensor | None:
         if self.config.learning.kl is None:
