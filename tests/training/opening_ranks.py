@@ -1,6 +1,7 @@
 """Opens the same models as one process, as two ranks and as four, and writes down what each found.
 
-    python opening_ranks.py FOLDER        # reads FOLDER/cases.json, writes FOLDER/{1,2,4}.json
+    python opening_ranks.py FOLDER            # reads FOLDER/cases.json, writes FOLDER/{1,2,4}.json
+    python opening_ranks.py FOLDER cuda 1 2   # on so many GPUs
 
 Ranks are forks of this process: nearly all of the time would go into their imports.
 """
@@ -85,16 +86,21 @@ def mismatch(learner: learners.Learner, samples: Sequence[Sampled]) -> float:
 
 def bits(tensor: torch.Tensor) -> str:
     """What two tensors have in common if they are the same bit for bit."""
-    return f"{tensor.dtype} {list(tensor.shape)} {hashlib.sha256(tensor.detach().numpy().tobytes()).hexdigest()}"
+    return f"{tensor.dtype} {list(tensor.shape)} {hashlib.sha256(tensor.detach().cpu().numpy().tobytes()).hexdigest()}"
 
 
 def memory(ranks: Ranks) -> tuple[int, int, int]:
-    """Bytes: how much this process grew at most while it opened `LARGE`; of all weights; and of this rank's share."""
-    Path("/proc/self/clear_refs").write_text("5")  # what it had at most is what it has now
-    before = _peak()
+    """Bytes: how much was taken at most to open `LARGE`, of the host or of the GPU; all weights; this rank's share."""
+    on_gpu = ranks.device.type == "cuda"
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        Path("/proc/self/clear_refs").write_text("5")  # what it had at most is what it has now
+    most = torch.cuda.max_memory_allocated if on_gpu else _peak
+    before = most()
     tokenizer = toy_world.tokenizer()
     learner = learners.open_learner(ModelConfig(new=LARGE), OptimizerConfig(), ranks, tokenizer=tokenizer)
-    growth = _peak() - before
+    growth = most() - before
     weights = list(learner.model.parameters())
     return growth, 4 * sum(one.numel() for one in weights), 4 * sum(one.to_local().numel() for one in weights)
 
@@ -104,10 +110,10 @@ def _peak() -> int:
     return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
 
-def play(folder: Path) -> None:
+def play(folder: Path, device: str, *, is_last: bool) -> None:
     """What one rank does."""
     cases = json.loads((folder / "cases.json").read_text())
-    ranks, calls = start_ranks("cpu"), list[int]()
+    ranks, calls = start_ranks(device), list[int]()
     open_model = learners.open_model
     learners.open_model = lambda *arguments: calls.append(1) or open_model(*arguments)
     told = {name: opened(case, ranks, folder / f"{name} {ranks.count}") for name, case in cases.items()}
@@ -117,7 +123,7 @@ def play(folder: Path) -> None:
         learners.open_learner(wrong, OptimizerConfig(), ranks)
     except ConfigError as error:
         told["mistake"] = {"told": ranks.gather(str(error))}
-    if ranks.count == 4:
+    if is_last:
         told["memory"] = {"told": ranks.gather(memory(ranks))}
     if ranks.is_first:
         (folder / f"{ranks.count}.json").write_text(json.dumps(told))
@@ -147,5 +153,6 @@ def fork_ranks(count: int, rank: Callable[[], None]) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     assert peft.__version__
-    for number in (1, 2, 4):
-        fork_ranks(number, lambda: play(Path(sys.argv[1])))
+    place, device, *counts = [*sys.argv[1:], *(["cpu", "1", "2", "4"] if len(sys.argv) == 2 else [])]
+    for number in counts:
+        fork_ranks(int(number), lambda: play(Path(place), device, is_last=number == counts[-1]))  # noqa: B023

@@ -1,4 +1,4 @@
-"""Two processes that share a model learn what one alone learns (gloo on the CPU; FSDP2 is the same on GPUs)."""
+"""Two processes that share a model learn what one alone learns, by gloo on the CPU, and by NCCL on two GPUs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import toy_world
 
 SCRIPT = """
@@ -30,14 +31,15 @@ from kerneldojo.training.parallel import end_ranks, full_tensor, optimizer_state
 from kerneldojo.training.rl import train_rl
 from test_training_packing import random_samples
 
-ranks = start_ranks("cpu")
+ranks = start_ranks({device!r})
 out = Path({output!r})
 talk = ranks.count == 1
 if not talk:  # objects must not wait on a GPU: they have a group of their own
     heard = ranks.gather(ranks.from_first("first") + str(ranks.rank))
     alone = ranks.talk is not dist.group.WORLD and dist.get_backend(ranks.talk) == "gloo"
     talk = alone and heard == ["first0", "first1"]
-learner = open_learner(ModelConfig(path={model!r}), OptimizerConfig(matrices="muon", learning_rate=0.01), ranks)
+config = ModelConfig(path={model!r}, precision="float32")
+learner = open_learner(config, OptimizerConfig(matrices="muon", learning_rate=0.01), ranks)
 samples = random_samples(13)
 batches = make_batches(samples, row_tokens=48, batch_tokens=48)
 num_tokens = token_offsets(samples)[-1]
@@ -75,13 +77,14 @@ opening_ranks.fork_ranks({count}, lambda: exec(sys.argv[1], {{}}))
 """
 
 
-def run(num_ranks: int, folder: Path, model: Path) -> dict:
+def run(num_ranks: int, folder: Path, path: Path, device: str) -> dict:
     folder.mkdir()
     toy_world.write_problems(folder / "problems")
-    config = toy_world.rl_config(folder / "rl", model, steps=2, samples_per_prompt=4).model_dump_json()
-    script = SCRIPT.format(
-        tests=str(Path(__file__).parent), output=str(folder / "out.json"), model=str(model), config=config
-    )
+    settings = toy_world.rl_config(folder / "rl", path, device=device, steps=2, samples_per_prompt=4)
+    precise = settings.model.model_copy(update={"precision": "float32"})
+    config = settings.model_copy(update={"model": precise}).model_dump_json()
+    given = {"tests": str(Path(__file__).parent), "output": str(folder / "out.json"), "model": str(path)}
+    script = SCRIPT.format(**given, config=config, device=device)
     if num_ranks == 1:  # Here, where everything is imported already.
         exec(script, {})
     else:  # Forks of one process, which imports everything for both.
@@ -103,7 +106,19 @@ def flat(value: object) -> list[float]:
 
 
 def test_two_are_as_one(tmp_path: Path, imitator: Path) -> None:
-    alone, both = run(1, tmp_path / "one", imitator), run(2, tmp_path / "two", imitator)
+    are_as_one(tmp_path, imitator, "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.own_process
+def test_two_gpus_are_as_one(tmp_path: Path, imitator: Path) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    are_as_one(tmp_path, imitator, "cuda")
+
+
+def are_as_one(folder: Path, model: Path, device: str) -> None:
+    alone, both = (run(count, folder / str(count), model, device) for count in (1, 2))
     assert alone["talk"] and both["talk"]
     assert alone["batches"] % 2 == 1, alone["batches"]  # an odd number: one rank repeats a batch, which must not count
     for name in ("loss", "norm", "second", "log_probs", "grads"):

@@ -96,6 +96,25 @@ def test_any_number_of_ranks_opens_what_one_process_opens(tmp_path: Path, cases:
         assert growth < whole // 2, "a rank has its share, and one weight at a time"
 
 
+@pytest.mark.gpu
+def test_gpus_open_what_one_opens(tmp_path: Path, cases: dict[str, dict]) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    (tmp_path / "cases.json").write_text(json.dumps(cases))
+    subprocess.run([sys.executable, opening_ranks.__file__, str(tmp_path), "cuda", "1", "2"], check=True, timeout=280)
+    alone, two = (json.loads((tmp_path / f"{count}.json").read_text()) for count in (1, 2))
+    for name in cases:
+        for told in (alone, two):  # what is sampled differs by rounding: one process has more rows in a product
+            assert told[name].pop("mismatch", 0.0) < 2e-2, "in nats a token"
+            told[name].pop("samples", None)
+        assert two[name] == alone[name], name
+        assert files(tmp_path / f"{name} 2") == files(tmp_path / f"{name} 1"), name
+    assert two["mistake"]["told"] == 2 * alone["mistake"]["told"]
+    for growth, whole, share in two["memory"]["told"]:
+        assert whole // 3 < share < 2 * whole // 3
+        assert growth < share + whole // 5, "a GPU has its share, and one weight at a time"
+
+
 def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
