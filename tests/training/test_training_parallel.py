@@ -45,12 +45,12 @@ batches = make_batches(samples, row_tokens=48, batch_tokens=48)
 num_tokens = token_offsets(samples)[-1]
 weights = torch.sin(torch.arange(num_tokens))
 scores = learner.score(batches, num_tokens, 0.9)
-loss = learner.add_gradients(batches, lambda b, lp: -(lp * weights[b.tokens]).sum() / num_tokens, 0.9)
+loss = learner.add_gradients(batches, lambda b, lp: -(lp * weights.to(lp.device)[b.tokens]).sum() / num_tokens, 0.9)
 grads = {{n: full_tensor(p.grad).tolist() for n, p in learner.model.named_parameters()}}
 norm, rate = learner.step(0, 0.0, loss)
 after = {{n: full_tensor(p).tolist() for n, p in learner.model.named_parameters()}}
 state = learner.state()
-learner.add_gradients(batches, lambda b, lp: -(lp * weights[b.tokens]).sum() / num_tokens, 0.9)
+learner.add_gradients(batches, lambda b, lp: -(lp * weights.to(lp.device)[b.tokens]).sum() / num_tokens, 0.9)
 second = learner.step(1, 0.0, loss)[0]
 config = RLConfig.model_validate_json({config!r})
 outcome = train_rl(config, TextJudge() if ranks.is_first else NoJudge(), ranks, show=False)
