@@ -88,6 +88,18 @@ def test_the_help_of_every_command_says_all_that_its_options_say() -> None:
     assert not [leaf for leaf, shown in text.items() if any(ord(sign) > 0xFFFF for sign in shown)], "words, no emoji"
 
 
+def test_a_source_in_place_of_many_is_told_in_one_line(dojo_here: Dojo, tmp_path: Path) -> None:
+    done = dojo_here("evaluate", HONEST, "--out", tmp_path / "results")
+    assert done.stderr.count("\n") == 1 and "dojo judge REFERENCE.py" in done.stderr
+
+
+def test_files_that_are_no_problems_do_not_keep_the_others_from_being_audited(dojo_here: Dojo) -> None:
+    done = dojo_here("problems", "audit", HONEST, REFERENCE, "--device", "model:h100")
+    assert done.returncode == 1
+    assert "2 problems: 1 admitted, 1 invalid" in done.stdout
+    assert "defines no class Model (but ModelNew: are reference and" in " ".join(done.stdout.split())
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -111,6 +123,13 @@ def test_the_help_of_every_command_says_all_that_its_options_say() -> None:
         ("problems", "audit", "no_such_file.py"),
         ("demo", "--samples", "no_such_folder"),
         ("optimize", REFERENCE, "--out", "no_such_folder/kernel.py"),
+        ("evaluate", HONEST, "--out", "results"),
+        ("evaluate", EXAMPLES, "--out", HONEST),
+        ("bench", "--policy", "teacher", "--suite", "katas:1", "--out", HONEST / "run"),
+        ("collect", "teacher", "--suite", "katas:1", "--out", HONEST),
+        ("learn", "--out", HONEST / "run"),
+        ("report", HONEST),
+        ("compare", HONEST, HONEST),
         ("train", "sft", RECIPE, "--set", "device=tpu"),
         ("train", "sft", RECIPE, "--set", "device=cuda:99"),
         ("train", "sft", RECIPE, "--set", "model.path=/no/such/folder"),

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+from endpoint_server import EndpointServer, running
 from kerneldojo import judge
 from kerneldojo.problems.suite import load_suite
 from kerneldojo.search.proof import Proof
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def dojo(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -40,6 +46,34 @@ def test_the_kernel_that_is_written_is_the_one_that_was_proven(tmp_path: Path) -
     again = judge(proof.problem, proof.candidate, device="model:h100", protocol="quick")
     assert again.candidate_hash == proof.candidate_hash
     assert again.speedup == proof.speedup, "a modelled speedup is the same whoever asks"
+
+
+def test_a_search_that_is_stopped_gives_the_best_so_far(tmp_path: Path) -> None:
+    server = EndpointServer()
+    server.reply["content"] = f"```python\n{(EXAMPLES / 'honest.py').read_text()}\n```"
+    target = tmp_path / "kernel.py"
+    with running(server) as address:
+        command = [
+            "optimize",
+            str(EXAMPLES / "reference.py"),
+            "--policy",
+            f"openai:m@{address}/v1",
+            "--out",
+            str(target),
+        ]
+        command += ["--device", "model:h100", "--protocol", "quick", "--calls", "500", "--at-once", "1"]
+        whole = [sys.executable, "-c", "from kerneldojo.cli import app; app()", *command]
+        environment = {**os.environ, "OPENAI_API_KEY": "x"}
+        process = subprocess.Popen(whole, stderr=subprocess.PIPE, text=True, env=environment)
+        while len(server.seen) < 3 and process.poll() is None:  # so that two have their verdicts
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=200)
+    assert process.returncode == 0, errors
+    assert "finishing what runs; once more to leave it" in errors
+    assert f"stopped after {len(server.seen)} answers" in errors
+    proof = Proof.model_validate_json((tmp_path / "kernel.proof.json").read_text())
+    assert proof.candidate.source == target.read_text() and 3 <= proof.spent.calls == len(server.seen) < 500
 
 
 def test_nothing_is_written_where_nothing_is_faster(tmp_path: Path) -> None:

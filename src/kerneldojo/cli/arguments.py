@@ -7,6 +7,7 @@ judge's to say.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -59,6 +60,22 @@ def seconds(value: float | None) -> float | None:
     """
     if value is not None and not 0 < value < float("inf"):
         raise typer.BadParameter(f"{value} is not a positive number of seconds")
+    return value
+
+
+def folder_to_write(value: Path | None) -> Path | None:
+    """`value` if it is a folder that can be written, or can be made; nothing is made yet.
+
+    Raises:
+        typer.BadParameter: if it is not.
+    """
+    if value is None:
+        return None
+    there = next(one for one in (value, *value.absolute().parents) if one.exists())
+    if not there.is_dir():
+        raise typer.BadParameter(f"{there} is no folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise typer.BadParameter(f"{there} cannot be written")
     return value
 
 

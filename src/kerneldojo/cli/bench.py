@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kerneldojo.cli.arguments import BadUsage, Device, mendable
+from kerneldojo.cli.arguments import BadUsage, Device, folder_to_write, mendable
 from kerneldojo.cli.faults import exit_on_faults
 from kerneldojo.cli.judges import open_executor
 from kerneldojo.cli.policies import PolicyOptions, opened, opened_as
@@ -35,7 +35,12 @@ def bench_command(
     policy: Annotated[
         str, typer.Option(help="teacher[:QUALITY], openai:MODEL[@URL], hf:PATH, vllm:URL[#MODEL] or replay:FILE.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="Run folder; a run that was killed goes on.", metavar="RUN")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", help="Run folder; a run that was killed goes on.", metavar="RUN", callback=folder_to_write
+        ),
+    ],
     policy_option: PolicyOptions = None,
     samples: Annotated[int, typer.Option(min=1, help="Attempts at each problem.")] = 8,
     turns: Annotated[int, typer.Option(min=1, help="Turns of an attempt.")] = 3,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from kerneldojo.cli.arguments import Device, mendable
+from kerneldojo.cli.arguments import Device, folder_to_write, mendable
 from kerneldojo.cli.faults import exit_on_faults
 from kerneldojo.cli.judges import open_executor
 from kerneldojo.cli.policies import PolicyOptions, opened, opened_as
@@ -23,7 +23,17 @@ def collect_command(
     suite: Annotated[
         list[str], typer.Option("--suite", help="Problems, for example katas:1 or graphs:train; may be repeated.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Run folder; a run that was killed goes on.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "--output",
+            "-o",
+            help="Run folder; a run that was killed goes on.",
+            metavar="RUN",
+            callback=folder_to_write,
+        ),
+    ],
     policy_option: PolicyOptions = None,
     device: Device = "auto",
     samples: Annotated[int, typer.Option(min=1, help="Episodes a problem.")] = 1,
@@ -38,7 +48,10 @@ def collect_command(
     temperature: Annotated[float, typer.Option(min=0.0, help="Of the policy's sampling.")] = 1.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer.")] = 8192,
     seed: Annotated[int, typer.Option(help="Of the whole collection.")] = 0,
-    service: Annotated[str | None, typer.Option(help="Judge at this address instead of on this machine.")] = None,
+    service: Annotated[
+        str | None,
+        typer.Option("--url", "--service", help="Judge at this service instead of on this machine.", metavar="URL"),
+    ] = None,
     token_file: Annotated[
         Path | None, typer.Option("--token-file", help="Holds the service's token.", metavar="FILE")
     ] = None,

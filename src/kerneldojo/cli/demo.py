@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 import kerneldojo
-from kerneldojo.cli.arguments import BadUsage, Device, read_source
+from kerneldojo.cli.arguments import BadUsage, Device, folder_to_write, read_source
 from kerneldojo.cli.judge import EXIT_CODES, evaluate
 from kerneldojo.cli.panel import badge, outcome
 from kerneldojo.cli.streams import console_for, own_standard_output
@@ -49,7 +49,13 @@ def demo_command(
         Path | None, typer.Option("--samples", help="Folder with a reference.py and kernels.", metavar="FOLDER")
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", help="Where the runs of the benchmark and their reports go.", metavar="FOLDER")
+        Path,
+        typer.Option(
+            "--out",
+            help="Where the runs of the benchmark and their reports go.",
+            metavar="FOLDER",
+            callback=folder_to_write,
+        ),
     ] = Path("runs-out/demo"),
     only_samples: Annotated[bool, typer.Option("--only-samples", help="Stop after the sample kernels.")] = False,
 ) -> None:

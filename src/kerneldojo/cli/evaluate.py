@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kerneldojo.cli.arguments import AsJson, BadUsage, candidate_seconds, device_name, mendable
+from kerneldojo.cli.arguments import (
+    AsJson,
+    BadUsage,
+    candidate_seconds,
+    device_name,
+    folder_to_write,
+    mendable,
+)
 from kerneldojo.cli.judges import open_executor
+from kerneldojo.cli.stopping import INTERRUPTED, stopping
 from kerneldojo.cli.streams import console_for, own_standard_output, print_json, say
 from kerneldojo.cli.text import one_line
 from kerneldojo.devices import problem_size
@@ -23,7 +27,6 @@ if TYPE_CHECKING:
     from kerneldojo.pool import Executor
     from kerneldojo.schema import Problem
 
-INTERRUPTED = 130
 MOST_TOLD = 20
 """Entries that cannot be judged are told one by one up to here, where they stop the command."""
 
@@ -42,13 +45,21 @@ def evaluate_command(
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", help="Folder of the results; a run that was stopped goes on.", metavar="FOLDER")
+        Path,
+        typer.Option(
+            "--out",
+            help="Folder of the results; a run that was stopped goes on.",
+            metavar="FOLDER",
+            callback=folder_to_write,
+        ),
     ],
     suite: Annotated[
         list[str] | None,
         typer.Option(
+            "--suite",
             help="Where named problems are found: katas[:LEVEL], graphs:SET or kernelbench:FOLDER[:LEVEL]; may be "
-            "repeated."
+            "repeated.",
+            metavar="SUITE",
         ),
     ] = None,
     size: Annotated[Literal["small", "full"] | None, typer.Option(help="Size of katas and graphs.")] = None,
@@ -168,30 +179,13 @@ def _run(items: list[Item], settings: Settings, executor: Executor, out: Path, *
     return summary, stop.is_set()
 
 
-@contextmanager
-def stopping() -> Generator[threading.Event]:
-    """An event that the first Ctrl-C (or SIGTERM) sets; the next one is a KeyboardInterrupt as always."""
-    stop = threading.Event()
-
-    def handle(number: int, _: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-        say("finishing what runs; once more to leave it")
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _read(
     path: Path, suite: list[Problem], language: Literal["auto", "triton", "cuda"], *, skip_bad: bool
 ) -> list[Item]:
     from kerneldojo.evaluate import read_items
 
+    if path.suffix == ".py" and path.is_file():
+        raise BadUsage(f"{path} is one source, not a folder or JSON lines: `dojo judge REFERENCE.py {path}` judges it")
     try:
         items, bad = read_items(path, suite, language)
     except OSError as error:

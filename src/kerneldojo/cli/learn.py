@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kerneldojo.cli.arguments import Device, mendable
+from kerneldojo.cli.arguments import Device, folder_to_write, mendable
 from kerneldojo.cli.streams import console_for, own_standard_output, say
 from kerneldojo.cli.train import training_errors
 
@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
 def learn_command(
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder of the run; one that was killed goes on.", metavar="FOLDER")
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Folder of the run; one that was killed goes on.",
+            metavar="FOLDER",
+            callback=folder_to_write,
+        ),
     ] = Path("runs-out/learn"),
     device: Device = "model:h100",
     seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,

@@ -18,8 +18,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from kerneldojo.cli.arguments import AsJson, BadUsage, Device, read_source, seconds
 from kerneldojo.cli.judges import open_executor
 from kerneldojo.cli.policies import PolicyOptions, opened
+from kerneldojo.cli.stopping import INTERRUPTED, stopping
 from kerneldojo.cli.streams import console_for, own_standard_output, print_json, say
-from kerneldojo.cli.text import harmless, one_line, ratio
+from kerneldojo.cli.text import counted, harmless, one_line, ratio
 from kerneldojo.schema import Problem
 
 if TYPE_CHECKING:
@@ -68,19 +69,21 @@ def optimize_command(
     """Search for one faster kernel, and write the best that passes twice, with its proof.
 
     The kernel is chosen by one verdict and its figure comes from another one, with fresh seeds and the strict
-    protocol. Exit code 0 if a kernel was written, 1 if none was faster, 2 for bad usage or a problem that cannot be
-    judged, 3 for a fault of ours.
+    protocol. Ctrl-C ends the search with the best so far; a second one leaves it. Exit code 0 if a kernel was written,
+    1 if none was faster, 2 for bad usage or a problem that cannot be judged, 3 for a fault of ours, 130 if it was
+    stopped before anything was faster.
     """
     target = out or model.with_name(f"{model.stem}_optimized.py")
-    if not os.access(target.parent, os.W_OK | os.X_OK) or target.is_dir():
-        raise BadUsage(f"cannot write {target}: a file in a folder that can be written is needed")
+    _check_target(target)
     limits = {"calls": calls, "verdicts": verdicts, "tokens": tokens, "seconds": max_seconds}
     rules = {"device": device, "language": language, "baseline": baseline, "protocol": protocol}
     problem = Problem(name=model.stem, source=read_source(model))
     plan = _plan(problem, lambda: opened(policy, policy_option), strategy, limits, rules)
     with own_standard_output() as output:
-        with closing_judge(url, token_file, device) as judge:
-            found, winner = asyncio.run(_search(plan, judge, temperature, at_once, seed))
+        with closing_judge(url, token_file, device) as judge, stopping() as stop:
+            found, winner = asyncio.run(_search(plan, judge, temperature, at_once, seed, stop.is_set))
+        if stop.is_set():
+            say(f"stopped after {counted(len(found.tree), 'answer')}")
         for fault in filter(None, (found.fault, winner.fault)):
             say(one_line(fault))
         proof = _proof(found, winner)
@@ -88,12 +91,20 @@ def optimize_command(
             if as_json:
                 print_json(_nothing(found, winner), output)
             say(_why_nothing(found, winner))
-            raise typer.Exit(3 if found.fault or winner.fault else 2 if found.refused else 1)
+            nothing = INTERRUPTED if stop.is_set() else 1
+            raise typer.Exit(3 if found.fault or winner.fault else 2 if found.refused else nothing)
         beside = _write(proof, target)
         if as_json:
             print_json(proof, output)
         else:
             _show(console_for(output), proof, target, beside)
+
+
+def _check_target(target: Path) -> None:
+    if not target.parent.is_dir():
+        raise BadUsage(f"cannot write {target}: there is no folder {target.parent}")
+    if not os.access(target.parent, os.W_OK | os.X_OK) or target.is_dir():
+        raise BadUsage(f"cannot write {target}: a file in a folder that can be written is needed")
 
 
 @dataclass(frozen=True)
@@ -122,7 +133,9 @@ def _plan(
         raise BadUsage(one_line(str(error))) from error
 
 
-async def _search(plan: Plan, judge: AsyncJudge, temperature: float, at_once: int, seed: int) -> tuple[Found, Winner]:
+async def _search(
+    plan: Plan, judge: AsyncJudge, temperature: float, at_once: int, seed: int, stop: Callable[[], bool]
+) -> tuple[Found, Winner]:
     from kerneldojo.search import choose, search
 
     try:
@@ -138,6 +151,7 @@ async def _search(plan: Plan, judge: AsyncJudge, temperature: float, at_once: in
                 temperature=temperature,
                 num_at_once=at_once,
                 on_answer=display.update,
+                stop=stop,
             )
             display.tell("judging the best again, with fresh seeds")
             return found, await choose(found, judge)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,7 +16,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from kerneldojo.cli.arguments import BadUsage, Device, mendable, require_judge, seconds
+from kerneldojo.cli.arguments import BadUsage, Device, mendable, read_source, require_judge, seconds
 from kerneldojo.cli.streams import console_for, own_standard_output, say
 from kerneldojo.cli.text import counted, harmless, one_line
 from kerneldojo.schema import Problem
@@ -135,17 +136,16 @@ def audit_command(
     not admitted.
     """
     from kerneldojo.devices import DeviceError, parse
-    from kerneldojo.problems import ProblemError, load_suite, problem_from_file
+    from kerneldojo.problems import ProblemError, load_suite
 
     no_problems: list[Refused] = []
+    problems: list[Problem] = []
     with mendable(ProblemError):
-        problems = [
-            problem
-            for one in what or [suite]
-            for problem in (
-                [problem_from_file(one)] if Path(one).suffix == ".py" else load_suite(one, size, no_problems.append)
-            )
-        ]
+        for one in what or [suite]:
+            if Path(one).suffix != ".py":
+                problems += load_suite(one, size, no_problems.append)
+            elif (found := _in_file(Path(one), no_problems.append)) is not None:
+                problems.append(found)
     require_judge()
     from kerneldojo.judging.audit_file import AuditFile, Finding, Limits
 
@@ -162,6 +162,22 @@ def audit_command(
         say(f"stopped: {len(problems) - len(found)} problems have not been audited")
         raise typer.Exit(130)
     raise typer.Exit(0 if all(finding.verdict == "admitted" for _, finding in [*found, *invalid]) else 1)
+
+
+def _in_file(path: Path, refuse: Callable[[Refused], None]) -> Problem | None:
+    """The problem in a file; what is none is refused, so that the others are audited all the same.
+
+    Raises:
+        BadUsage: the file cannot be read.
+    """
+    from kerneldojo.problems import ProblemError, Refused, problem_from_file
+
+    source = read_source(path)
+    try:
+        return problem_from_file(path)
+    except ProblemError as error:
+        refuse(Refused(Problem(name=path.stem, source=source), str(error)))
+        return None
 
 
 def _audited(

@@ -54,7 +54,8 @@ def check_source(source: str, where: str = "problem") -> None:
     tree = parse(source, where)
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     if "Model" not in classes:
-        raise ProblemError(f"{where}: defines no class Model")
+        hint = " (but ModelNew: are reference and candidate swapped?)" if "ModelNew" in classes else ""
+        raise ProblemError(f"{where}: defines no class Model{hint}")
     if not classes["Model"].bases:
         raise ProblemError(f"{where}: class Model is not derived from torch.nn.Module")
     defined = _defined_names(tree)

@@ -71,6 +71,8 @@ class RunFolder:
             return Manifest.model_validate_json(data)
         except FileNotFoundError:
             return None
+        except NotADirectoryError:
+            raise RunError(f"{self.path} is no folder of a run") from None
         except (OSError, ValidationError) as error:
             raise RunError(f"{self.path / MANIFEST}: not a manifest of this version ({type(error).__name__})") from None
 

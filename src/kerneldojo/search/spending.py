@@ -56,6 +56,7 @@ async def search(
     num_at_once: int = 8,
     tokenizer: Tokenizer | None = None,
     on_answer: Callable[[Found, Node], None] | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Found:
     """Spend `budget` on `problem`.
 
@@ -72,6 +73,7 @@ async def search(
         num_at_once: answers under way at most.
         tokenizer: renders prompts as ids, for policies that take them; None for the policy's own, if it has one.
         on_answer: called after each verdict, for a display.
+        stop: asked before each further answer; once it says yes, what is under way is finished and nothing is begun.
 
     Returns:
         The tree and what it cost. Cancelling the task stops at once.
@@ -83,7 +85,9 @@ async def search(
     rules = config.model_copy(update=changes)
     tokenizer = tokenizer if tokenizer is not None else tokenizer_of(policy)
     root = first_episode(problem, rules, seed=seed, policy=policy.name, tokenizer=tokenizer)
-    one = _Search(policy, judge, Found(Tree(root), strategy.name, budget), (temperature, top_p), tokenizer, on_answer)
+    one = _Search(
+        policy, judge, Found(Tree(root), strategy.name, budget), (temperature, top_p), tokenizer, on_answer, stop
+    )
     await one.run(strategy, num_at_once)
     return one.found
 
@@ -99,11 +103,12 @@ class _Search:
         sampling: tuple[float, float],
         tokenizer: Tokenizer | None,
         on_answer: Callable[[Found, Node], None] | None,
+        stop: Callable[[], bool] | None,
     ) -> None:
         self.found = found
         self._policy, self._judge = policy, judge
         self._temperature, self._top_p = sampling
-        self._tokenizer, self._on_answer = tokenizer, on_answer
+        self._tokenizer, self._on_answer, self._stop = tokenizer, on_answer, stop
         self._began = time.monotonic()
         self._faults_in_a_row = 0
 
@@ -136,6 +141,8 @@ class _Search:
         return verdicts[-1].message if verdicts and all(one.status.is_refusal for one in verdicts) else ""
 
     def _picked(self, strategy: Strategy, num_free: int, num_under_way: int) -> list[Node]:
+        if self._stop is not None and self._stop():
+            return []
         left = self.found.spent.calls_left(
             self.found.budget,
             under_way=num_under_way,
