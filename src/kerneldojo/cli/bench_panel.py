@@ -129,7 +129,8 @@ def _small_print(metrics: Metrics) -> Iterator[Text]:
     )
     if metrics.counts.masked_turns:
         turns = counted(metrics.counts.masked_turns, "turn")
-        yield Text(f"Masked and in no figure, for no verdict could be had on the answer: {turns}.", "dim")
+        words = f"Masked and in no figure, for no verdict could be had on the answer: {turns}."
+        yield Text(f"{words} Their shares are of all turns, the others' of those that were scored.", "dim")
     for one in metrics.refusals:
         answers = f"{counted(one.answers, 'answer')} to {counted(one.problems, 'problem')}"
         why = f"{one_line(one.first_problem, limit=80)}: {one_line(one.first_reason)}"
