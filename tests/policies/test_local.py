@@ -13,7 +13,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from kerneldojo.policies import open_policy, require_trainable
+from kerneldojo.policies.answers import answer_of
 from kerneldojo.policies.local import LocalConfig, LocalPolicy
+from kerneldojo.policies.rows import Row, Sampled
 from kerneldojo.policies.sampler import Sampler, SamplerConfig
 
 TEMPLATE = (
@@ -100,7 +102,15 @@ def test_a_model_that_gives_no_numbers_fails_in_one_line():
     model = tiny("llama")
     model.lm_head.weight.data.fill_(math.nan)
     (answer,) = ask(LocalPolicy(model, words_tokenizer(), end_ids=()), request(prompt_ids=(3, 4), max_tokens=4))
-    assert answer.finish == "failed" and "gives no numbers" in answer.error and answer.log_probs is None
+    assert answer.finish == "failed" and "not finite" in answer.error and answer.log_probs is None
+
+
+@pytest.mark.parametrize(("finish", "ids"), [("stop", (5, 0, 6, 0)), ("length", (5, 0, 6))])
+def test_the_text_is_all_but_the_end_token(finish, ids):
+    """Also for training: an answer that is code only without its special tokens would be no code in a benchmark."""
+    answer = answer_of(Row((3,), 9), Sampled(ids, (-0.5,) * len(ids), finish), words_tokenizer(), version=2)
+    assert answer.text == "w0 <end> w1" and answer.answer_ids == ids and answer.is_trainable
+    assert answer.usage.answer_tokens == len(ids) and answer.version == 2
 
 
 def test_who_has_gone_is_not_waited_for_and_weights_may_change_in_between():

@@ -23,6 +23,7 @@ from transformers import BloomConfig, BloomForCausalLM
 from kerneldojo.client import ClientError
 from kerneldojo.pool import DeviceState
 from kerneldojo.schema import Evaluation, Job, Status
+from kerneldojo.training import playing
 from kerneldojo.training.config import JudgeConfig, RLConfig
 from kerneldojo.training.journal import read_journal
 from kerneldojo.training.judges import judges_after_writing, open_executor
@@ -165,13 +166,13 @@ def test_a_policy_that_shares_its_gpu_is_judged_when_it_rests(
     after_writing: bool, config, ranks: Ranks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judge, told = Witnessed(), config(steps=1, evaluation={"problems": ()})
-    plain = Player._answer
+    plain = playing.answer_of
 
-    def counted(self: Player, row: Any, sampled: Any) -> Any:
+    def counted(*arguments: Any, **named: Any) -> Any:
         judge.written += 1
-        return plain(self, row, sampled)
+        return plain(*arguments, **named)
 
-    monkeypatch.setattr(Player, "_answer", counted)
+    monkeypatch.setattr(playing, "answer_of", counted)
     told = told.model_copy(update={"judge": told.judge.model_copy(update={"after_writing": after_writing})})
     assert train_rl(told, judge, ranks, show=False).is_good
     assert (set(judge.seen) == {16, 32}) is after_writing  # two turns of 2 problems, 8 answers each

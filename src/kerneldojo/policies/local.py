@@ -7,7 +7,6 @@ milliseconds, and whoever asks while it is sampling joins the running batch as s
 from __future__ import annotations
 
 import asyncio
-import math
 import queue
 import threading
 import time
@@ -17,9 +16,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from kerneldojo.policies.answers import answer_of
 from kerneldojo.policies.policy import Request
 from kerneldojo.policies.sampler import Row, Sampled, Sampler, SamplerConfig, end_ids_of
-from kerneldojo.schema import Answer, Frozen, Usage
+from kerneldojo.schema import Answer, Frozen
 
 
 class LocalConfig(Frozen):
@@ -187,7 +187,9 @@ class LocalPolicy:
     def _give(self, row: Row, sampled: Sampled) -> None:
         """A finished row from the sampler."""
         self._running.discard(row.tag)
-        self._deliver(row.tag, self._answer(row.tag, sampled))
+        asked: _Asked = row.tag
+        seconds = time.monotonic() - asked.started
+        self._deliver(asked, answer_of(row, sampled, self.tokenizer, version=asked.version, seconds=seconds))
 
     def _next(self) -> _Asked | None:
         """The next request without waiting; the mark that closes is put back for `_work`."""
@@ -200,22 +202,6 @@ class LocalPolicy:
         if asked is None:
             self._waiting.put(None)
         return asked
-
-    def _answer(self, asked: _Asked, sampled: Sampled) -> Answer:
-        if not all(map(math.isfinite, sampled.log_probs)):
-            return Answer(text="", finish="failed", error=f"{self.name} gives no numbers (NaN): its weights are broken")
-        ended = sampled.finish == "stop"
-        text: str = self.tokenizer.decode(list(sampled.ids[:-1] if ended else sampled.ids), skip_special_tokens=False)
-        seconds = time.monotonic() - asked.started
-        return Answer(
-            text=text,
-            finish=sampled.finish,
-            prompt_ids=asked.row.prompt,
-            answer_ids=sampled.ids,
-            log_probs=sampled.log_probs,
-            version=asked.version,
-            usage=Usage(prompt_tokens=len(asked.row.prompt), answer_tokens=len(sampled.ids), seconds=seconds),
-        )
 
     @staticmethod
     def _deliver(asked: _Asked, answer: Answer) -> None:

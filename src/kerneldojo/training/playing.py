@@ -12,7 +12,6 @@ changed yet.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -24,8 +23,9 @@ from torch import Tensor
 
 from kerneldojo.episodes import PlayConfig, answer_seed, first_episode, job_for, prompt, with_turn
 from kerneldojo.episodes import episode_name as name_of
+from kerneldojo.policies.answers import answer_of
 from kerneldojo.policies.sampler import Row, Sampled, Sampler
-from kerneldojo.schema import Answer, Episode, Evaluation, Problem, Usage
+from kerneldojo.schema import Answer, Episode, Evaluation, Problem
 from kerneldojo.training.parallel import Ranks
 from kerneldojo.training.verdicts import Order, Verdicts
 
@@ -246,23 +246,8 @@ class Player:
             return [waiting.popleft() for _ in range(min(free, len(waiting)))]
 
         def give(row: Row, sampled: Sampled) -> None:
-            answers[row.tag] = self._answer(row, sampled)
+            answers[row.tag] = answer_of(row, sampled, self.tokenizer, version=self.version)
             ready(row.tag, answers[row.tag])
 
         self.sampler.serve(take, give, expected=rows)  # also without rows: a copy's weights are gathered by all ranks
         return answers
-
-    def _answer(self, row: Row, sampled: Sampled) -> Answer:
-        if not all(map(math.isfinite, sampled.log_probs)):  # drawn from no distribution: nothing may be learned from it
-            return Answer(text="", finish="failed", error="the model's log-probabilities are not finite")
-        spoken = sampled.ids[:-1] if sampled.finish == "stop" else sampled.ids
-        decode: Any = self.tokenizer.decode
-        return Answer(
-            text=str(decode(list(spoken), skip_special_tokens=True)),
-            finish=sampled.finish,
-            prompt_ids=row.prompt,
-            answer_ids=sampled.ids,
-            log_probs=sampled.log_probs,
-            version=self.version,
-            usage=Usage(prompt_tokens=len(row.prompt), answer_tokens=len(sampled.ids)),
-        )
