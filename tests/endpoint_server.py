@@ -12,6 +12,7 @@ import json
 import socket
 import threading
 import time
+from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -33,6 +34,10 @@ class EndpointServer:
         self.app.post("/v1/completions")(self.completion)
         self.app.get("/v1/models")(self.models)
         self.app.post("/tokenize")(self.tokenize)
+        self.loaded: list[str] = []
+        self.takes_weights = True
+        self.app.post("/collective_rpc")(self.reload)
+        self.app.post("/reset_prefix_cache")(self.forget)
 
     async def _begin(self, request: Request) -> tuple[dict, dict]:
         body = await request.json()
@@ -128,6 +133,18 @@ class EndpointServer:
 
     async def models(self) -> dict:
         return {"object": "list", "data": [{"id": "served-model", "object": "model", "created": 1, "owned_by": "vllm"}]}
+
+    async def reload(self, request: Request) -> Response:
+        """As vLLM in its development mode: the folder must be there while it is read."""
+        body = await request.json()
+        if not self.takes_weights:
+            return JSONResponse({"detail": "Not Found"}, 404)
+        assert body["method"] == "reload_weights" and list(Path(body["kwargs"]["weights_path"]).glob("*.safetensors"))
+        self.loaded.append(body["kwargs"]["weights_path"])
+        return JSONResponse({"results": [None]})
+
+    async def forget(self) -> dict:
+        return {"success": True}
 
     async def tokenize(self, request: Request) -> dict:
         body = await request.json()

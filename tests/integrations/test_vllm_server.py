@@ -25,16 +25,29 @@ START_SECONDS = 300.0
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random Llama with a tokenizer of ours, as `dojo learn` saves one."""
+    """A Llama that learned to answer in the right form, and any of the four ways of `toy_world`."""
     import toy_world
-    from tiny_models import tiny
+    from transformers import LlamaForCausalLM
 
-    folder, tokenizer = tmp_path_factory.mktemp("model"), toy_world.tokenizer()
-    ends: dict[str, Any] = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    sizes = {"vocab_size": len(tokenizer), "hidden_size": 128, "head_dim": 32, "max_position_embeddings": 512}
-    tiny("llama", **sizes, **ends).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    from kerneldojo.rollout import Manifest, RunFolder
+    from kerneldojo.training.models import ModelConfig, NewModelConfig, new_model
+    from kerneldojo.training.parallel import start_ranks
+    from kerneldojo.training.sft import train_sft
+
+    folder = tmp_path_factory.mktemp("sft")
+    with RunFolder(folder / "collected").open(Manifest(settings={})) as run:
+        for episode in toy_world.played():
+            run.add_episode(episode)
+    tokenizer = toy_world.tokenizer()
+    shape = NewModelConfig(vocabulary=512, hidden=64, intermediate=128, layers=2, heads=2, context=512)
+    settings = new_model(shape, tokenizer).config
+    settings.tie_word_embeddings = False  # a tied output layer stays as it was when weights are loaded again
+    LlamaForCausalLM(settings).save_pretrained(folder / "start")
+    tokenizer.save_pretrained(folder / "start")
+    start = ModelConfig(path=str(folder / "start"))
+    told = toy_world.sft_config(folder / "run", folder / "collected", model=start)
+    assert train_sft(told, start_ranks("cpu"), show=False).reason == "finished"
+    return folder / "run" / "model"
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +60,7 @@ def url(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", checkpoint, "--host", "127.0.0.1"]
     command += ["--port", str(port), "--dtype", "float32", "--max-model-len", "512", "--enforce-eager"]
     surroundings = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    surroundings["VLLM_SERVER_DEV_MODE"] = "1"  # or it takes no weights
     log = tmp_path_factory.mktemp("log") / "vllm.log"
     with log.open("w") as output:
         server = subprocess.Popen(command, env=surroundings, stdout=output, stderr=subprocess.STDOUT)
@@ -101,3 +115,31 @@ def test_tokens_in_tokens_out_with_the_models_own_log_probabilities(url: str, ch
     messages = [{"role": each.role, "content": each.content} for each in request("Write a kernel.").messages]
     shown = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)
     assert rendered.prompt_ids == tuple(shown["input_ids"]), "without ids it is the server that renders the chat"
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_policy_is_trained_on_what_the_server_samples(
+    url: str, checkpoint: Path, tmp_path: Path, staleness: int
+) -> None:
+    """Weights change much in each step; the server has those of each, or its log-probabilities would be others."""
+    import torch
+    import toy_world
+    from safetensors.torch import load_file
+    from toy_world import TextJudge
+
+    from kerneldojo.training.journal import read_journal
+    from kerneldojo.training.optimizing import OptimizerConfig
+    from kerneldojo.training.parallel import Ranks
+    from kerneldojo.training.rl import train_rl
+
+    toy_world.write_problems(tmp_path / "problems")
+    changes: dict[str, Any] = {"sampling": {"served": {"url": url}}, "steps": 3, "staleness": staleness}
+    changes["optimizer"] = OptimizerConfig(learning_rate=0.01, matrices="adamw")
+    config = toy_world.rl_config(tmp_path / "rl", checkpoint, **changes)
+    outcome = train_rl(config, TextJudge(), Ranks(0, 1, torch.device("cpu")), show=False)
+    assert outcome.reason == "finished" and outcome.steps == 3
+    steps = [one for one in read_journal(config.output / "metrics.jsonl") if "mismatch" in one]
+    assert len(steps) == 3 and all(one["mismatch"]["mean"] < 2e-3 for one in steps), [one["mismatch"] for one in steps]
+    before, after = (load_file(folder / "model.safetensors") for folder in (checkpoint, config.output / "model"))
+    assert max(float((after[name] - one).abs().max()) for name, one in before.items()) > 0.01, "three steps of 0.01"
+    assert len(list((config.output / "served").iterdir())) == 1, "only the weights that it has are kept"

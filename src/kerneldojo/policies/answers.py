@@ -23,6 +23,8 @@ def answer_of(row: Row, sampled: Sampled, tokenizer: Any, *, version: int | None
         version: of the weights that said it.
         seconds: since it was asked for.
     """
+    if sampled.error:
+        return Answer(text="", finish="failed", error=sampled.error)
     if not all(map(math.isfinite, sampled.log_probs)):  # drawn from no distribution: nothing may be learned from it
         return Answer(text="", finish="failed", error="the model's log-probabilities are not finite")
     spoken = sampled.ids[:-1] if sampled.finish == "stop" else sampled.ids

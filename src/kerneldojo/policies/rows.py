@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
@@ -37,6 +38,25 @@ class SamplerConfig(Settings):
     steps take a minute longer, all others less time."""
 
 
+class ServedConfig(Settings):
+    """A vLLM server that samples in place of the trainer's own sampler; see `policies/served.py`."""
+
+    url: str
+    """Its address (`http://host:port`). It was started with `VLLM_SERVER_DEV_MODE=1`, or it takes no weights."""
+    weights: Path | None = None
+    """Folder through which weights travel, which the server must see under the same path; memory (`/dev/shm`) is
+    quicker than a disk. None: `served` in the run's own. It holds the weights twice while they change."""
+    concurrency: int = Field(default=256, ge=1)
+    """Answers under way at once; vLLM batches them itself."""
+    logprobs_mode: Literal["raw", "processed"] = "raw"
+    """`processed` where the server was started with `--logprobs-mode processed_logprobs`: needed at temperatures other
+    than 1, for raw log-probabilities are not those of what is sampled from there."""
+    api_key_env: str = "VLLM_API_KEY"
+    """Name of the environment variable that holds the server's key, where it wants one."""
+    patience_s: float = Field(default=600.0, ge=0)
+    """Seconds that a server which does not take weights is tried again before the run ends."""
+
+
 @dataclass(frozen=True)
 class Sampled:
     """One answer."""
@@ -48,6 +68,8 @@ class Sampled:
     top-p and top-k and renormalised), in nats, computed in fp32. All 0 at temperature 0, where nothing is drawn."""
     finish: Literal["stop", "length"]
     """Whether an end token came, or the limit."""
+    error: str = ""
+    """Why nothing was sampled, in one line; empty where something was."""
 
 
 @dataclass
@@ -63,6 +85,59 @@ class Row:
     """For the caller."""
     count: int = 0
     """Tokens sampled so far."""
+
+
+class Samples(Protocol):
+    """What answers in training: the sampler of this process (`Sampler`), or a server (`ServedSampler`)."""
+
+    config: SamplerConfig
+
+    def row(
+        self,
+        prompt: Sequence[int],
+        max_tokens: int,
+        *,
+        temperature: float = 1.0,
+        seed: int = 0,
+        top_p: float = 1.0,
+        tag: Any = None,
+    ) -> Row:
+        """A row for `serve`, checked. Raises ValueError in one line."""
+        ...
+
+    def serve(self, take: Take, give: Give, expected: Sequence[Row] = ()) -> None:
+        """Sample rows as they come, until `take` returns None and all have ended."""
+        ...
+
+    def check(self) -> None:
+        """Try it out. Raises ValueError in one line."""
+        ...
+
+
+def checked_row(
+    positions: int | None,
+    prompt: Sequence[int],
+    max_tokens: int,
+    *,
+    temperature: float = 1.0,
+    seed: int = 0,
+    top_p: float = 1.0,
+    tag: Any = None,
+) -> Row:
+    """A row for a model of so many positions, cut to what fits.
+
+    Raises:
+        ValueError: in one line.
+    """
+    positions = positions or (1 << 31)
+    if not prompt:
+        raise ValueError("a prompt needs at least one token")
+    if len(prompt) >= positions:
+        raise ValueError(f"a prompt of {len(prompt)} tokens does not fit a model of {positions} positions")
+    if max_tokens < 1 or temperature < 0 or not 0 < top_p <= 1:
+        given = f"max_tokens={max_tokens}, temperature={temperature}, top_p={top_p}"
+        raise ValueError(f"need max_tokens >= 1, temperature >= 0 and 0 < top_p <= 1, not {given}")
+    return Row(tuple(prompt), min(max_tokens, positions - len(prompt)), temperature, seed, top_p, tag)
 
 
 Take = Callable[[int, bool], "list[Row] | None"]

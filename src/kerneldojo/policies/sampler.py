@@ -23,7 +23,7 @@ from kerneldojo.policies import agreement
 from kerneldojo.policies.attention import grouped
 from kerneldojo.policies.decoding import DecodingState, Graphs, Shape, Start
 from kerneldojo.policies.layers import compile_decoding
-from kerneldojo.policies.rows import Give, Row, Sampled, SamplerConfig, Take, each, end_ids_of
+from kerneldojo.policies.rows import Give, Row, Sampled, SamplerConfig, Take, checked_row, each, end_ids_of
 from kerneldojo.policies.weights import SamplingCopy
 
 __all__ = ["Give", "Row", "Sampled", "Sampler", "SamplerConfig", "Take", "end_ids_of"]
@@ -157,15 +157,8 @@ class Sampler:
         tag: Any = None,
     ) -> Row:
         """A row for `serve`, checked. Raises ValueError in one line."""
-        positions = getattr(self.model.config, "max_position_embeddings", None) or (1 << 31)
-        if not prompt:
-            raise ValueError("a prompt needs at least one token")
-        if len(prompt) >= positions:
-            raise ValueError(f"a prompt of {len(prompt)} tokens does not fit a model of {positions} positions")
-        if max_tokens < 1 or temperature < 0 or not 0 < top_p <= 1:
-            given = f"max_tokens={max_tokens}, temperature={temperature}, top_p={top_p}"
-            raise ValueError(f"need max_tokens >= 1, temperature >= 0 and 0 < top_p <= 1, not {given}")
-        return Row(tuple(prompt), min(max_tokens, positions - len(prompt)), temperature, seed, top_p, tag)
+        positions = getattr(self.model.config, "max_position_embeddings", None)
+        return checked_row(positions, prompt, max_tokens, temperature=temperature, seed=seed, top_p=top_p, tag=tag)
 
     @torch.inference_mode()
     def serve(self, take: Take, give: Give, expected: Sequence[Row] = ()) -> None:

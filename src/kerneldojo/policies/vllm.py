@@ -27,6 +27,7 @@ from pydantic import Field
 from kerneldojo.policies.connections import Clients
 from kerneldojo.policies.policy import Request
 from kerneldojo.policies.retrying import CallFailed, MalformedReply, RetryConfig, Trouble, require_whole, retrying
+from kerneldojo.policies.rows import Row, Sampled
 from kerneldojo.schema import Answer, Frozen, Usage
 
 
@@ -40,6 +41,8 @@ class VllmConfig(Frozen):
     """`processed` where the server was started with `--logprobs-mode processed_logprobs`."""
     api_key_env: str = "VLLM_API_KEY"
     """Name of the environment variable that holds the server's key, where it wants one."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Tokens that end an answer, beside those that the served model's own settings name."""
     tokenizer: str | None = None
     """Folder or hub name of the model's tokenizer: prompts are then rendered as ids here, as in training, and answers
     are carried on as they were sampled. Without it the server makes each prompt's ids from the chat's text."""
@@ -120,13 +123,47 @@ class VllmPolicy:
         """Close the connections."""
         await self._clients.close()
 
-    @staticmethod
+    async def sample(self, row: Row) -> Sampled:
+        """What the server samples for a trainer's row, retrying what may pass; `error` says why it sampled nothing."""
+        async with self._slots:
+            try:
+                return await retrying(lambda: self._sample(row), self.config.retry, self._jitter, self._trouble)
+            except CallFailed as failure:
+                return Sampled((), (), "length", error=str(failure))
+
+    async def _sample(self, row: Row) -> Sampled:
+        """One try."""
+        choice = await self._complete(row.prompt, row.max_tokens, row.temperature, row.top_p, row.seed)
+        ids, log_probs = _sampled(choice)
+        if row.temperature == 0 and ids is not None:  # nothing is drawn
+            log_probs = (0.0,) * len(ids)
+        elif not self.has_true_log_probs(row.temperature, row.top_p):
+            raise MalformedReply("log-probabilities are not those of what was sampled from: see logprobs_mode")
+        if not ids or log_probs is None:
+            raise MalformedReply("the reply has no token ids, or no log-probabilities")
+        return Sampled(ids, log_probs, "length" if choice.finish_reason == "length" else "stop")
+
+    async def _complete(
+        self, prompt: Sequence[int], max_tokens: int, temperature: float, top_p: float, seed: int
+    ) -> Any:
+        """The one choice of a whole reply to a prompt of ids."""
+        async with asyncio.timeout(self.config.retry.timeout):
+            with self._clients.one() as client:
+                if self._model is None:
+                    self._model = _first_model(await client.models.list())
+                fields = self._fields(self._model, prompt, max_tokens, temperature, top_p, seed)
+                reply = await client.completions.create(**fields)
+        choice = _choice(reply)
+        require_whole(choice.finish_reason)
+        return choice
+
     def _fields(
-        model: str, prompt: Sequence[int], max_tokens: int, temperature: float, top_p: float, seed: int
+        self, model: str, prompt: Sequence[int], max_tokens: int, temperature: float, top_p: float, seed: int
     ) -> dict[str, Any]:
         """The request's body."""
         neutral = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
         ids = {"return_token_ids": True, "return_tokens_as_token_ids": True, "skip_special_tokens": False}
+        stops = {"stop_token_ids": list(self.config.stop_token_ids)} if self.config.stop_token_ids else {}
         return {
             "model": model,
             "prompt": list(prompt),
@@ -135,23 +172,14 @@ class VllmPolicy:
             "top_p": top_p,
             "seed": seed % (1 << 31),
             "logprobs": 1,
-            "extra_body": {**neutral, **ids},
+            "extra_body": {**neutral, **ids, **stops},
         }
 
     async def _ask(self, request: Request) -> Answer:
         """One try."""
         version = self.version
-        async with asyncio.timeout(self.config.retry.timeout):
-            with self._clients.one() as client:
-                if self._model is None:
-                    self._model = _first_model(await client.models.list())
-                prompt = request.prompt_ids or await self._rendered(client, request)
-                fields = self._fields(
-                    self._model, prompt, request.max_tokens, request.temperature, request.top_p, request.seed
-                )
-                reply = await client.completions.create(**fields)
-        choice = _choice(reply)
-        require_whole(choice.finish_reason)
+        prompt = request.prompt_ids or await self._rendered(request)
+        choice = await self._complete(prompt, request.max_tokens, request.temperature, request.top_p, request.seed)
         ids, log_probs = _sampled(choice)
         if not self.has_true_log_probs(request.temperature, request.top_p):
             log_probs = None
@@ -177,11 +205,15 @@ class VllmPolicy:
         except (OSError, ValueError) as error:
             raise ValueError(f"tokenizer {self.config.tokenizer}: {str(error).splitlines()[0]}") from error
 
-    async def _rendered(self, client: openai.AsyncOpenAI, request: Request) -> tuple[int, ...]:
+    async def _rendered(self, request: Request) -> tuple[int, ...]:
         """The prompt's ids by the server's own chat template, for a run without a tokenizer."""
         messages = [{"role": message.role, "content": message.content} for message in request.messages]
-        body = {"model": self._model, "messages": messages, "add_generation_prompt": True}
-        reply: Any = await client.post(f"{self.url}/tokenize", body=body, cast_to=object)
+        async with asyncio.timeout(self.config.retry.timeout):
+            with self._clients.one() as client:
+                if self._model is None:
+                    self._model = _first_model(await client.models.list())
+                body = {"model": self._model, "messages": messages, "add_generation_prompt": True}
+                reply: Any = await client.post(f"{self.url}/tokenize", body=body, cast_to=object)
         ids = reply.get("tokens") if isinstance(reply, dict) else None
         return _ids(ids, "tokens")
 

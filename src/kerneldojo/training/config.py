@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from kerneldojo.algorithms import KevinConfig, LearningConfig
 from kerneldojo.episodes import PlayConfig
-from kerneldojo.policies.rows import SamplerConfig
+from kerneldojo.policies.rows import SamplerConfig, ServedConfig
 from kerneldojo.schema import Settings, Status
 from kerneldojo.training.journal import LogConfig
 from kerneldojo.training.models import ModelConfig
@@ -110,6 +110,8 @@ class SamplingConfig(Settings):
     temperature: float = Field(default=1.0, gt=0)
     engine: SamplerConfig = SamplerConfig()
     """How the sampler spends memory."""
+    served: ServedConfig | None = None
+    """A vLLM server that samples instead; None for the sampler of this process."""
 
 
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|model:[a-z0-9_-]+")
@@ -255,6 +257,11 @@ class RLConfig(Settings):
         pools_turns = isinstance(self.learning.advantage, KevinConfig) and self.play.num_turns > 1
         if self.samples_per_prompt == 1 and self.learning.advantage.alone == "zero" and not pools_turns:
             raise ValueError("samples_per_prompt = 1: with nobody to compare it with an answer's advantage is 0")
+        heats = {self.sampling.temperature, self.evaluation.temperature} - {0.0, 1.0}
+        if (served := self.sampling.served) is not None and served.logprobs_mode == "raw" and heats:
+            raise ValueError("sampling.served.logprobs_mode: at temperatures other than 1 it must be 'processed'")
+        if served is not None and self.model.lora is not None:
+            raise ValueError("sampling.served: adapters (model.lora) cannot be served")
         if self.judge.after_writing and self.staleness:
             raise ValueError("judge.after_writing and staleness = 1 contradict each other")
         return self

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+
 from kerneldojo.episodes import PromptTooLong, first_episode, prompt
+from kerneldojo.policies.rows import Sampled, Samples
+from kerneldojo.policies.sampler import Sampler
 from kerneldojo.schema import Problem
 from kerneldojo.training.config import RLConfig
 from kerneldojo.training.learner import Learner
+from kerneldojo.training.packing import Sample, token_offsets
 from kerneldojo.training.settings import ConfigError
 
 
@@ -52,9 +61,73 @@ def check_sampler(learner: Learner) -> None:
     Raises:
         ConfigError: it does not.
     """
-    assert learner.sampler is not None
+    sampler = learner.sampler
+    assert sampler is not None
+    is_served = not isinstance(sampler, Sampler)
     learner.refresh_sampler()
     try:
-        learner.sampler.check()
+        sampler.check()
     except ValueError as error:
-        raise ConfigError(f"model: {error}") from error
+        raise ConfigError(f"{'sampling.served' if is_served else 'model'}: {error}") from error
+    if is_served:
+        _check_served(learner, sampler)
+
+
+MOST_NATS = 0.3
+"""Mean difference a token between a server's log-probabilities and the trainer's that rounding may make. Between models
+of which one has a part of the other's weights it is more."""
+
+
+def _check_served(learner: Learner, sampler: Samples) -> None:
+    """See that a server samples with the trainer's weights, and follows when they change.
+
+    For that they are changed, half of them by a factor of two, which can be undone to the bit. A server that takes all
+    of them but, say, an output layer that is tied to the embeddings would otherwise be noticed by nobody.
+    """
+    if (off := _nats_apart(learner, sampler)) >= MOST_NATS:
+        raise ConfigError(
+            f"sampling.served: the server's log-probabilities are not the trainer's ({off:.2f} nats a token apart): "
+            "does it serve this model, and read the folder of sampling.served.weights?"
+        )
+    with _changed(learner):
+        learner.refresh_sampler(changed=True)
+        off = _nats_apart(learner, sampler)
+    learner.refresh_sampler(changed=True)
+    if off >= MOST_NATS:
+        raise ConfigError(
+            f"sampling.served: the server does not follow all changes of the weights ({off:.2f} nats a token apart "
+            "after one); vLLM on processors does not where the output layer is tied to the embeddings"
+        )
+
+
+@contextmanager
+def _changed(learner: Learner) -> Generator[None]:
+    """Every other weight is twice what it is."""
+    chosen = [one for _, one in learner.model.named_parameters()][::2]
+    with torch.no_grad():
+        for one in chosen:
+            one.mul_(2.0)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for one in chosen:
+                one.mul_(0.5)
+
+
+def _nats_apart(learner: Learner, sampler: Samples) -> float:
+    """How far log-probabilities of a few short answers are from the trainer's, in the mean over their tokens."""
+    prompt = tuple(cast("Any", learner.tokenizer)("import torch\n", add_special_tokens=False)["input_ids"])
+    found: list[Sampled] = []
+    if learner.ranks.is_first:
+        waiting = [[sampler.row(prompt, 16, seed=seed) for seed in range(4)]]
+        sampler.serve(lambda _free, _idle: waiting.pop() if waiting else None, lambda _, one: found.append(one))
+    found = learner.ranks.from_first(found)
+    if lost := next((one.error for one in found if one.error), ""):
+        raise ConfigError(f"sampling.served: {lost}")
+    samples = [Sample(prompt, one.ids) for one in found]
+    longest = max(map(len, samples))
+    batches = learner.pack(samples, longest, longest * len(samples))
+    scores = learner.score(batches, token_offsets(samples)[-1], 1.0).log_probs
+    off = (scores.cpu() - torch.tensor([one for each in found for one in each.log_probs])).abs().mean()
+    return float(off) if off.isfinite() else float("inf")

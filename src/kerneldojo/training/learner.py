@@ -11,6 +11,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,7 +20,8 @@ from torch import Tensor
 
 from kerneldojo.algorithms.log_probs import TokenLogProbs
 from kerneldojo.policies.layers import compile_layers, narrow_residual
-from kerneldojo.policies.sampler import Sampler, SamplerConfig, end_ids_of
+from kerneldojo.policies.rows import SamplerConfig, Samples, ServedConfig, end_ids_of
+from kerneldojo.policies.sampler import Sampler
 from kerneldojo.policies.weights import make_room
 from kerneldojo.training.checkpoints import load_state, random_state, restore_random_state
 from kerneldojo.training.models import ModelConfig, add_rows, check_path, loading, open_model
@@ -41,6 +43,8 @@ from kerneldojo.training.tokens import add_tokens, load_tokenizer
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from kerneldojo.policies.served import ServedSampler
+
 Loss = Callable[[Batch, Tensor], Tensor]
 """From a batch and the (K,) log-probabilities of its targets to the share of these in the loss of the whole step."""
 
@@ -56,11 +60,14 @@ class Learner:
         optimizer: OptimizerConfig,
         ranks: Ranks,
         adapter: Any = None,
-        sampler: SamplerConfig | None = None,
+        sampler: SamplerConfig | ServedConfig | None = None,
     ) -> None:
         """Put `model` (float32, on the CPU; a skeleton on other ranks) on the device, or a share of it on each rank's.
 
-        `adapter`: peft's wrapper. `sampler`: for a learner that answers, too.
+        `adapter`: peft's wrapper. `sampler`: for a learner that answers, too, by itself or by a server.
+
+        Raises:
+            ConfigError: a server cannot sample for it, in one line.
         """
         self.tokenizer, self.config, self.ranks, self.adapter = tokenizer, config, ranks, adapter
         self.dtype = config.compute_dtype(ranks.device)
@@ -80,13 +87,19 @@ class Learner:
             cast("Any", self.scorer).to(ranks.device)
         # What samples has whole weights of its own. Its model is copied before this one is divided, which cannot be.
         self._mirror: PreTrainedModel | None = None
-        self.sampler = None if sampler is None else self._new_sampler(sampler)
+        self._served: ServedSampler | None = None
+        self._is_published = False
+        self.sampler: Samples | None = None
+        if isinstance(sampler, ServedConfig):
+            self.sampler = self._served = self._new_served(sampler)
+        elif sampler is not None:
+            self.sampler = self._new_sampler(sampler)
         if config.compile and ranks.device.type == "cuda":
             compile_layers(model)
         shard(self.scorer, ranks, self.dtype)
         if ranks.count > 1:
             fill(model, weights, ranks)
-            self.refresh_sampler()
+            self._refresh_mirror()
         self.optimizers = Optimizers(self.scorer, optimizer)
         self.pad_id = int(cast("Any", tokenizer.pad_token_id or 0))
 
@@ -156,6 +169,7 @@ class Learner:
         if not (math.isfinite(norm) and math.isfinite(loss)):
             self.optimizers.zero_grad()
             return None
+        self._is_published = False
         return norm, self.optimizers.step(step, progress)
 
     def _new_sampler(self, config: SamplerConfig) -> Sampler:
@@ -169,8 +183,46 @@ class Learner:
             make_room(self._mirror, self.ranks.device)
         return Sampler(self._mirror or self.model, end_ids_of(self.model, self.tokenizer), config, device=device)
 
-    def refresh_sampler(self) -> None:
-        """Let the sampler know today's weights (its own copies it refreshes itself). Every rank must call this."""
+    def _new_served(self, config: ServedConfig) -> ServedSampler:
+        """Asks a server, which is given the weights."""
+        if self.adapter is not None:
+            raise ConfigError("sampling.served: adapters cannot be served; leave it out, or train all weights")
+        if find_spec("openai") is None:
+            raise ConfigError("sampling.served: needs openai, which is not installed: install kerneldojo[policies]")
+        from kerneldojo.policies.served import ServedSampler
+
+        assert config.weights is not None
+        positions = getattr(self.model.config, "max_position_embeddings", None)
+        try:
+            return ServedSampler(config, config.weights, end_ids_of(self.model, self.tokenizer), positions)
+        except ValueError as error:
+            raise ConfigError(f"sampling.served: {error}") from error
+
+    def refresh_sampler(self, *, changed: bool = False) -> None:
+        """Let the sampler know today's weights (its own copies it refreshes itself). Every rank must call this.
+
+        `changed`: they are others than after the last step; a server is not given the same ones again.
+
+        Raises:
+            ConfigError: a server does not take them, in one line.
+        """
+        self._refresh_mirror()
+        if self._served is None:
+            return
+        was_lost = any(self.ranks.gather(self._served.was_lost))  # it may be another one now, with weights of its own
+        if self._is_published and not was_lost and not changed:
+            return
+        save, wrong = self.gather_weights(self.dtype), ""
+        if self.ranks.is_first:
+            try:
+                self._served.publish(save)
+            except (ConnectionError, OSError) as error:
+                wrong = str(error)
+        if wrong := self.ranks.from_first(wrong):
+            raise ConfigError(f"sampling.served: {wrong}")
+        self._is_published = True
+
+    def _refresh_mirror(self) -> None:
         if self._mirror is None:
             return
         targets = dict(self._mirror.named_parameters())
@@ -199,9 +251,11 @@ class Learner:
             restore_random_state(random[self.ranks.rank], self.ranks.device)
         return state
 
-    def gather_weights(self) -> Callable[[Path], object]:
+    def gather_weights(self, dtype: torch.dtype = torch.float32) -> Callable[[Path], object]:
         """What writes model and tokenizer into a folder. Every rank must ask for it; the first one calls it."""
-        weights = whole_model(self.model, self.ranks) if self.ranks.count > 1 else None
+        weights = whole_model(self.model, self.ranks) if self.ranks.count > 1 or dtype != torch.float32 else None
+        if weights is not None and dtype != torch.float32:
+            weights = {name: one.to("cpu", dtype) for name, one in weights.items()}
 
         def save(folder: Path) -> None:
             if self.adapter is None:
@@ -222,11 +276,12 @@ def open_learner(
     seed: int = 0,
     checkpoint: Path | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
-    sampler: SamplerConfig | None = None,
+    sampler: SamplerConfig | ServedConfig | None = None,
 ) -> Learner:
     """The model that `config` names, or with `checkpoint` the same as it was there.
 
-    `tokenizer`: for a model from nothing, which has none of its own yet. `sampler`: for a learner that answers, too.
+    `tokenizer`: for a model from nothing, which has none of its own yet. `sampler`: for a learner that answers, too, by
+    itself or by a server (whose `weights` are then a folder).
 
     Raises:
         ValueError: a model from nothing without a tokenizer.

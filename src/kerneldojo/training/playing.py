@@ -24,7 +24,7 @@ from torch import Tensor
 from kerneldojo.episodes import PlayConfig, answer_seed, first_episode, job_for, prompt, with_turn
 from kerneldojo.episodes import episode_name as name_of
 from kerneldojo.policies.answers import answer_of
-from kerneldojo.policies.sampler import Row, Sampled, Sampler
+from kerneldojo.policies.rows import Row, Sampled, Samples
 from kerneldojo.schema import Answer, Episode, Evaluation, Problem
 from kerneldojo.training.parallel import Ranks
 from kerneldojo.training.verdicts import Order, Verdicts
@@ -106,9 +106,9 @@ class Played:
 
 @dataclass
 class Player:
-    """Plays episodes with a local model."""
+    """Plays episodes with the model that is trained."""
 
-    sampler: Sampler
+    sampler: Samples
     tokenizer: PreTrainedTokenizerBase
     verdicts: Verdicts
     ranks: Ranks

@@ -21,6 +21,7 @@ import numpy as np
 
 from kerneldojo.episodes import seed_of
 from kerneldojo.files import write_whole
+from kerneldojo.policies.rows import SamplerConfig, ServedConfig
 from kerneldojo.pool import Executor
 from kerneldojo.schema import Episode, Problem
 from kerneldojo.training.ahead import play_beside
@@ -42,6 +43,9 @@ from kerneldojo.training.stopping import Stopped, StopSwitch
 from kerneldojo.training.updates import Updates
 from kerneldojo.training.verdicts import Verdicts
 
+SERVED = "served"
+"""Folder in a run's own through which weights travel to a server that samples."""
+
 
 def train_rl(config: RLConfig, executor: Executor, ranks: Ranks, *, resume: bool = False, show: bool = True) -> Outcome:
     """Train as `config` says, judged by `executor`; `output/model` has the newest weights, `output/best` the best.
@@ -54,7 +58,7 @@ def train_rl(config: RLConfig, executor: Executor, ranks: Ranks, *, resume: bool
     problems, held_out = _problems(config, config.problems, "problems"), _held_out(config)
     with open_run(config, config.output, ranks, resume=resume, keep=config.keep_checkpoints) as (checkpoints, latest):
         learner = open_learner(
-            config.model, config.optimizer, ranks, seed=config.seed, checkpoint=latest, sampler=config.sampling.engine
+            config.model, config.optimizer, ranks, seed=config.seed, checkpoint=latest, sampler=_who_samples(config)
         )
         check_template(config, problems[0], learner)
         check_sampler(learner)
@@ -324,6 +328,14 @@ def score_of(results: Mapping[str, Any]) -> float:
     """
     count = results["num_samples"]
     return float(results["fast_1.2"]) * (count - results["num_masked"]) / max(1, count)
+
+
+def _who_samples(config: RLConfig) -> SamplerConfig | ServedConfig:
+    """The sampler of this process, or a server, with a folder for the weights that it is given."""
+    served = config.sampling.served
+    if served is None:
+        return config.sampling.engine
+    return served.model_copy(update={"weights": served.weights or config.output / SERVED})
 
 
 def fault_of(episodes: Sequence[Episode]) -> str:
