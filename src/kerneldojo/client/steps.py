@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, Field, ValidationError
@@ -26,6 +27,7 @@ from kerneldojo.client.errors import (
     refusal,
 )
 from kerneldojo.schema import Candidate, Evaluation, Frozen, Job, Problem
+from kerneldojo.schema.base import writable
 from kerneldojo.service.records import (
     Acknowledgement,
     Acknowledgements,
@@ -120,8 +122,11 @@ def passing_trouble(reply: Reply) -> tuple[Exception, float] | None:
     if reply is None or isinstance(reply, httpx.TransportError):
         words = f"{type(reply).__name__}: {reply}".rstrip(": ")
         return Unreachable(f"the service cannot be reached: {words}"), 0.0
-    if reply.status_code < 400:
+    if reply.status_code < 300:
         return None
+    if reply.status_code < 400:
+        # Most likely a proxy. A token is not carried to wherever it says.
+        raise refusal(reply.status_code, f"redirected to {reply.headers.get('location', 'nowhere')}: ask there")
     told = problem_of(reply)
     if reply.status_code in (429, 503):
         return Overloaded(told.detail), retry_after(reply)
@@ -215,7 +220,12 @@ def get(task_id: str, retries: Retries, *, wait: float = 0.0, with_job: bool = F
     params = {"include": "job"} if with_job else {}
     if wait > 0:
         params["wait"] = f"{wait:.3f}"
-    return call(Send("GET", f"/v1/tasks/{task_id}", params, timeout=60.0 + wait), TaskRecord, retries)
+    return call(Send("GET", _path(task_id), params, timeout=60.0 + wait), TaskRecord, retries)
+
+
+def _path(task_id: str) -> str:
+    """Where a task is; an id that is none is nowhere, rather than where another's is."""
+    return f"/v1/tasks/{quote(task_id, safe='')}"
 
 
 def wait(task_id: str, retries: Retries, timeout: float | None = None) -> Steps[TaskRecord]:
@@ -258,7 +268,7 @@ def verdict(record: TaskRecord) -> Evaluation:
 
 def cancel(task_id: str, retries: Retries) -> Steps[TaskRecord]:
     """End a task without a verdict; the answer is the task as it is then."""
-    return call(Send("DELETE", f"/v1/tasks/{task_id}"), TaskRecord, retries)
+    return call(Send("DELETE", _path(task_id)), TaskRecord, retries)
 
 
 def page(retries: Retries, limit: int, before: int | None, state: TaskState | None) -> Steps[TaskPage]:
@@ -296,7 +306,17 @@ def job_of(problem: Problem, candidate: Candidate, settings: dict[str, Any]) -> 
 
 def submission_of(job: Job, id: str | None, priority: Priority, deadline_seconds: float | None) -> Submission:
     """An order with an id, so that it can be repeated."""
-    return Submission(job=job, id=id or new_id(), priority=priority, deadline_seconds=deadline_seconds)
+    return Submission(job=_as_sent(job), id=id or new_id(), priority=priority, deadline_seconds=deadline_seconds)
+
+
+def _as_sent(job: Job) -> Job:
+    """The same job as JSON can hold it: a model may well write half a character, and is owed a verdict all the same."""
+    changed = {
+        name: part.model_copy(update={"source": source})
+        for name, part in (("problem", job.problem), ("candidate", job.candidate))
+        if (source := writable(part.source)) is not part.source
+    }
+    return job.model_copy(update=changed) if changed else job
 
 
 class Lines:
