@@ -190,12 +190,12 @@ class Service:
             StoreError: the disk refused.
         """
 
-        def settle(changed: bool) -> None:
-            if changed is True:
-                self._moved(task_id, TaskState.CANCELLED)
+        def settle(source: TaskState | StoreError | None) -> None:
+            if isinstance(source, TaskState):
+                self._moved(task_id, TaskState.CANCELLED, source)
                 self.dispatcher.cancel(task_id)
 
-        return await self.write(lambda connection: store.cancel(connection, task_id), settle)
+        return await self.write(lambda connection: store.cancel(connection, task_id), settle) is not None
 
     async def write(self, apply: Callable[[Any], Any], settle: Callable[[Any], None]) -> Any:
         """What `apply` returns, once it is on disk; `settle` is called before, even if nobody waits any more.
@@ -243,9 +243,8 @@ class Service:
         apply = lambda connection: store.finish(connection, ending, from_states)  # noqa: E731
         self.journal.put(Write(apply, settle, must_succeed=True))
 
-    def _moved(self, task_id: str, state: TaskState, source: TaskState | None = None) -> None:
-        if source is None:
-            source = TaskState.RUNNING if task_id in self.dispatcher.runs else TaskState.QUEUED
+    def _moved(self, task_id: str, state: TaskState, source: TaskState) -> None:
+        # What the store says it was: a task that is being started is in memory ahead of it.
         self.states[source] -= 1
         self.states[state] += 1
         self.tally.count(time.time())

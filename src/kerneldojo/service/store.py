@@ -288,10 +288,15 @@ def finish(connection: sqlite3.Connection, ending: Ending, from_states: tuple[Ta
     return changed == 1
 
 
-def cancel(connection: sqlite3.Connection, task_id: str) -> bool:
-    """End a task without a verdict; whether it had not ended."""
-    statement = "UPDATE tasks SET state = 'cancelled', finished_at = ? WHERE id = ? AND state IN ('queued', 'running')"
-    return connection.execute(statement, (time.time(), task_id)).rowcount == 1
+def cancel(connection: sqlite3.Connection, task_id: str) -> TaskState | None:
+    """End a task without a verdict; the state that it was in, None if it had ended."""
+    query = "SELECT state FROM tasks WHERE id = ? AND state IN ('queued', 'running')"
+    row = connection.execute(query, (task_id,)).fetchone()
+    if row is None:
+        return None
+    statement = "UPDATE tasks SET state = 'cancelled', finished_at = ? WHERE id = ?"
+    connection.execute(statement, (time.time(), task_id))
+    return TaskState(row[0])
 
 
 def recover(connection: sqlite3.Connection, max_attempts: int) -> list[str]:
