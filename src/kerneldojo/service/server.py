@@ -31,6 +31,9 @@ SWITCH_SECONDS = 0.0002
 MAX_FRAME_BYTES = 4 << 20
 """Longest frame of a web socket."""
 
+BACKLOG = 2048
+"""Connections that may wait to be accepted."""
+
 CLOSE_SECONDS = 5
 """After the drain: how long open connections may take to end."""
 
@@ -109,7 +112,7 @@ def serve(
         timeout_graceful_shutdown=CLOSE_SECONDS,
         ws_max_size=min(config.max_body_bytes, MAX_FRAME_BYTES),
         ws_max_queue=2,
-        backlog=2048,
+        backlog=BACKLOG,
     )
     # The journal's thread gives up the interpreter at every statement; with the usual 5 ms it would wait as long to get
     # it back from a busy event loop, and a group of some hundred statements would take a second.
@@ -130,6 +133,8 @@ def _listen(config: ServiceConfig) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((config.host.strip("[]"), config.port))
+        # At once: while neither listens, two services can be bound to one port, and one would fail when it is ready.
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise ValueError(f"cannot listen on {config.host}:{config.port}: {error.strerror or error}") from None

@@ -105,8 +105,12 @@ class Store:
         """
         self.path = path
         try:
+            if path.is_dir():
+                raise ValueError(f"cannot open the store {path}: it is a folder; name a file in it")
             path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except (FileExistsError, NotADirectoryError):
+            raise ValueError(f"cannot open the store {path}: {_not_a_folder(path)} is a file, not a folder") from None
         except OSError as error:
             raise ValueError(f"cannot open the store {path}: {error.strerror}") from None
         try:
@@ -153,6 +157,11 @@ class Store:
         """Give the file back."""
         self.writer.close()
         os.close(self._lock)
+
+
+def _not_a_folder(path: Path) -> Path:
+    """What is in the way above `path`."""
+    return next((above for above in path.parents if above.exists() and not above.is_dir()), path.parent)
 
 
 class Reader:
