@@ -217,6 +217,12 @@ def test_half_a_character_in_a_source_is_judged_like_any_other(client: Client) -
     assert found == {0: Status.INCORRECT, 1: Status.PASSED}
 
 
+def test_a_service_with_few_places_takes_many_tasks_in_small_batches(tmp_path: Path) -> None:
+    with ServiceProcess(tmp_path, "--max-queued", "30") as small, Client(small.url) as client:
+        found = dict(client.judge_many([job(f"passed {number}") for number in range(120)]))
+        assert len(found) == 120 and all(verdict.correct for verdict in found.values())
+
+
 class Misbehaving:
     """An HTTP server that answers as it is told, request by request."""
 

@@ -134,6 +134,20 @@ def test_a_full_queue_refuses_new_work_but_not_retries(tmp_path: Path) -> None:
     drive(test)
 
 
+def test_what_never_fits_into_the_queue_is_not_asked_to_come_later(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path, TextExecutor(), max_queued=3, max_queued_bytes=10_000) as here:
+            many = {"tasks": [order(id=f"many-{number}") for number in range(4)]}
+            long = {"tasks": [order("passed" + " " * 10_000, id="long")]}
+            for body, words in ((many, "4 tasks with"), (long, "1 tasks with 10")):
+                refused = await here.http.post("/v1/tasks/batch", json=body)
+                assert refused.status_code == 413 and "retry-after" not in refused.headers
+                assert words in refused.json()["detail"]
+                assert "at most 3 tasks with 10000 bytes may wait here" in refused.json()["detail"]
+
+    drive(main)
+
+
 def test_a_queue_is_also_full_by_bytes_and_waiting_requests_are_counted(tmp_path: Path) -> None:
     async def test() -> None:
         executor = TextExecutor(num_slots=1)

@@ -20,6 +20,7 @@ from pydantic import BaseModel, Field, ValidationError
 from kerneldojo.client.errors import (
     Conflict,
     Overloaded,
+    Refused,
     ServerFault,
     TaskCancelled,
     Unreachable,
@@ -191,13 +192,25 @@ def submit_many(submissions: Sequence[Submission], retries: Retries) -> Steps[li
     """
     accepted: list[Acknowledgement] = []
     for batch in batches(submissions):
-        body = Batch(tasks=tuple(batch)).model_dump_json()
-        found = yield from call(Send("POST", "/v1/tasks/batch", body=body), Acknowledgements, retries)
-        accepted += found.tasks
+        accepted += yield from _submit_batch(batch, retries)
     conflicts = [task.id for task in accepted if task.error]
     if conflicts:
         raise Conflict(409, f"{len(conflicts)} ids belong to tasks with other jobs, the first is {conflicts[0]}")
     return accepted
+
+
+def _submit_batch(batch: Sequence[Submission], retries: Retries) -> Steps[tuple[Acknowledgement, ...]]:
+    """Have one batch accepted: in halves, where it is more than this service takes at once."""
+    body = Batch(tasks=tuple(batch)).model_dump_json()
+    try:
+        found = yield from call(Send("POST", "/v1/tasks/batch", body=body), Acknowledgements, retries)
+    except Refused as error:
+        if error.status != 413 or len(batch) == 1:
+            raise
+        half = len(batch) // 2
+        first = yield from _submit_batch(batch[:half], retries)
+        return first + (yield from _submit_batch(batch[half:], retries))
+    return found.tasks
 
 
 def batches(submissions: Iterable[Submission]) -> Iterator[list[Submission]]:

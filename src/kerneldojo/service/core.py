@@ -12,7 +12,7 @@ from typing import Any
 
 from kerneldojo.pool.executor import Executor
 from kerneldojo.service import endings, store
-from kerneldojo.service.acceptance import Busy, Draining, acknowledge, new_task
+from kerneldojo.service.acceptance import Busy, Draining, Oversized, acknowledge, new_task
 from kerneldojo.service.config import ServiceConfig
 from kerneldojo.service.dispatch import Dispatcher
 from kerneldojo.service.housekeeping import keep_house
@@ -139,6 +139,7 @@ class Service:
         Raises:
             Draining: the service is about to stop.
             Busy: the queue is full.
+            Oversized: these never fit into it.
             StoreError: the disk refused.
         """
         if self.is_draining:
@@ -169,6 +170,9 @@ class Service:
         )
         # A retry of what was accepted already needs no room.
         if not fits and len(self.reader.states({task.id for task in tasks})) < len({task.id for task in tasks}):
+            if len(tasks) > config.max_queued or num_bytes > config.max_queued_bytes:
+                most = f"{config.max_queued} tasks with {config.max_queued_bytes} bytes"
+                raise Oversized(f"{len(tasks)} tasks with {num_bytes} bytes at once: at most {most} may wait here")
             raise Busy(f"the queue is full ({len(queue)} tasks wait)", self.retry_after())
 
     def retry_after(self) -> int:
