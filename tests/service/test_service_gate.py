@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
+import json
 import logging
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -86,6 +88,18 @@ def test_a_web_page_cannot_post(tmp_path: Path) -> None:
                 assert answer.status_code == code
 
     drive(test)
+
+
+def test_a_packed_body_is_told_to_come_unpacked(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as here:
+            body, headers = gzip.compress(json.dumps(order()).encode()), {"Content-Type": "application/json"}
+            packed = await here.http.post("/v1/tasks", content=body, headers=headers | {"Content-Encoding": "gzip"})
+            assert packed.status_code == 415 and "not as 'gzip'" in packed.json()["detail"]
+            plain = headers | {"Content-Encoding": "identity"}
+            assert (await here.http.post("/v1/tasks", content=json.dumps(order()), headers=plain)).status_code == 202
+
+    drive(main)
 
 
 def test_long_bodies_are_refused_with_and_without_a_length(tmp_path: Path) -> None:

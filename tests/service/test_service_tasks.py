@@ -82,7 +82,8 @@ def test_results_stream_as_they_come_and_a_line_is_a_record(tmp_path: Path) -> N
             records = [TaskRecord.model_validate_json(line) for line in answer.content.split(b"\n") if line]
             assert sorted(record.id for record in records) == sorted(ids) and records[-1].id == "late"
             assert records[0].evaluation is not None and "\u2028" in records[0].evaluation.message
-            assert (await r.http.post("/v1/results", json={"ids": ["nobody"]})).status_code == 404
+            unknown = await r.http.post("/v1/results", json={"ids": ["late", "nobody", "neither"]})
+            assert unknown.status_code == 404 and "2 of these" in unknown.text and "first is nobody" in unknown.text
             assert len(r.service.waiters) == 0
 
     drive(test)
