@@ -8,6 +8,7 @@ after the next start.
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -33,6 +34,9 @@ MAX_FRAME_BYTES = 4 << 20
 
 BACKLOG = 2048
 """Connections that may wait to be accepted."""
+
+OTHER_FILES = 1024
+"""Open files beside those of requests that wait."""
 
 CLOSE_SECONDS = 5
 """After the drain: how long open connections may take to end."""
@@ -90,6 +94,7 @@ def serve(
     Raises:
         ValueError: the address cannot be bound, or the store cannot be opened (one line).
     """
+    _allow_files(config.max_waiting + OTHER_FILES)
     try:
         listener = _listen(config)
     except ValueError:
@@ -125,6 +130,14 @@ def serve(
         if not service.is_stopped:
             # It could not start, or was told twice to end: nothing that the executor started may be left behind.
             executor.close(drain=False)
+
+
+def _allow_files(number: int) -> None:
+    """Let this process have so many open files, as far as that is its own to decide; many systems begin with 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < number:
+        allowed = number if hard == resource.RLIM_INFINITY else min(number, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def _listen(config: ServiceConfig) -> socket.socket:
