@@ -17,10 +17,17 @@ class ServiceProcess:
     """`dojo serve` on a free port; what it says on standard error is kept in `lines`."""
 
     def __init__(
-        self, folder: Path, *arguments: str, executor: str = "text", env: dict[str, str] | None = None
+        self,
+        folder: Path,
+        *arguments: str,
+        executor: str = "text",
+        env: dict[str, str] | None = None,
+        limit: str | None = None,
     ) -> None:
         command = [sys.executable, "-m", "kerneldojo.cli", "serve", "--port", "0", "--store", str(folder / "store.db")]
         command += ["--executor", f"service_executors:{executor}", *arguments]
+        if limit is not None:
+            command = ["sh", "-c", f'ulimit {limit} && exec "$@"', "sh", *command]
         path = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
         self.process = subprocess.Popen(
             command,

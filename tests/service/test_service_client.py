@@ -174,7 +174,7 @@ def test_who_waits_for_a_service_that_is_gone_is_told_so_once(
 
 
 def test_a_wrong_address_token_or_setting_says_so(service: ServiceProcess) -> None:
-    for url in ("ftp://x", "nonsense", ""):
+    for url in ("ftp://x", "nonsense", "", "http://127.0.0.1:99999"):
         with pytest.raises(ValueError, match="not the address"):
             Client(url)
     with Client(service.url, token="wrong-token", retries=ONCE) as client, pytest.raises(Unauthorized):
@@ -184,6 +184,43 @@ def test_a_wrong_address_token_or_setting_says_so(service: ServiceProcess) -> No
             client.submit(job("passed"))
         with pytest.raises(ValueError, match="protocol"):
             client.judge(PROBLEM, Candidate(source="x"), protocol="sloppy")
+
+
+@pytest.mark.parametrize("token", ["", "a-token-of-some-length\n", "a-token of-some-length", "a-tökén-of-some-length"])
+def test_what_no_header_can_hold_is_refused_at_once_and_never_told(
+    token: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not after ten minutes of trying, with the token in the log."""
+    for kind in (Client, AsyncClient, ClientExecutor):
+        with pytest.raises(ValueError, match="the token is empty or has") as caught:
+            kind("http://127.0.0.1:9", token=token)
+        assert not token or token not in str(caught.value)
+        with pytest.raises(ValueError, match="a client's name"):
+            kind("http://127.0.0.1:9", name=f"it {token}")
+    assert not caplog.records
+
+
+def test_an_id_that_is_none_names_no_other_task(client: Client) -> None:
+    kept = client.submit(job("sleep 20 kept"), id="kept").id
+    for odd in (f"{kept}?x", f"{kept}#x", f"../tasks/{kept}", f"{kept}/", ""):
+        for ask in (client.get, client.cancel):
+            with pytest.raises(Refused):
+                ask(odd)
+    assert client.cancel(kept).state == "cancelled"
+
+
+def test_half_a_character_in_a_source_is_judged_like_any_other(client: Client) -> None:
+    """A model may well write one; JSON cannot hold it, and the trainer is not to fail for it."""
+    assert client.judge(PROBLEM, Candidate(source="passed \ud83d")).status is Status.PASSED
+    jobs = [job("incorrect \udc00"), job("passed \N{SNOWMAN}")]
+    found = {index: verdict.status for index, verdict in client.judge_many(jobs)}
+    assert found == {0: Status.INCORRECT, 1: Status.PASSED}
+
+
+def test_a_service_with_few_places_takes_many_tasks_in_small_batches(tmp_path: Path) -> None:
+    with ServiceProcess(tmp_path, "--max-queued", "30") as small, Client(small.url) as client:
+        found = dict(client.judge_many([job(f"passed {number}") for number in range(120)]))
+        assert len(found) == 120 and all(verdict.correct for verdict in found.values())
 
 
 class Misbehaving:
@@ -254,6 +291,7 @@ def test_what_may_pass_is_tried_again_with_the_same_id(misbehaving: Callable[...
         (500, b'{"detail":"a fault","request_id":"abc"}', ServerFault, "abc"),
         (422, b'{"detail":"job: missing","request_id":""}', Refused, "job: missing"),
         (413, b"", Refused, "413"),
+        (301, b"", Refused, "redirected to nowhere"),
         (200, b"<html>hello</html>", ServerFault, "not an answer"),
     ],
 )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import uvicorn
+from service_app import order
+from service_process import ServiceProcess
 
 from kerneldojo.service.connections import Connection
 
@@ -80,3 +86,32 @@ def test_a_long_body_is_none_of_that(port: int) -> None:
 @pytest.mark.parametrize("sent", [b"", HEAD, HEAD + b"\r\n", HEAD + b"\r\n" + HEAD])
 def test_who_sends_no_request_is_hung_up_on(port: int, sent: bytes) -> None:
     assert answer(port, sent).count(b" 200 ") == sent.count(b"\r\n\r\n")
+
+
+def test_connections_without_end_cost_no_task_its_verdict(tmp_path: Path) -> None:
+    """Whoever reaches the port can use up the files that a process may have open, token or not."""
+    with (
+        ServiceProcess(tmp_path, limit="-n 100") as service,
+        httpx.Client(base_url=service.url) as kept,
+        ExitStack() as stack,
+    ):
+        assert kept.get("/health").status_code == 200
+        address = ("127.0.0.1", int(service.url.rpartition(":")[2]))
+        refused = 0
+        while refused == 0:
+            connection = stack.enter_context(socket.create_connection(address, timeout=0.02))
+            try:
+                refused += connection.recv(1) == b""
+            except TimeoutError:
+                continue
+            except ConnectionResetError:
+                refused += 1
+        assert kept.post("/v1/tasks", json=order("passed", id="a")).status_code == 202
+        assert kept.get("/v1/tasks/a?wait=30").json()["status"] == "passed"
+
+
+def test_a_service_has_files_for_all_requests_that_may_wait(tmp_path: Path) -> None:
+    with ServiceProcess(tmp_path, limit="-Sn 256") as service:
+        limits = Path(f"/proc/{service.process.pid}/limits").read_text()
+    ((soft, hard),) = re.findall(r"Max open files +(\d+) +(\d+)", limits)
+    assert int(soft) >= min(4096, int(hard))

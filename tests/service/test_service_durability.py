@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sqlite3
 import threading
 import time
@@ -10,12 +11,16 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import APIRouter
 from service_app import order
+from service_executors import TextExecutor
 from service_process import ServiceProcess
 
 from kerneldojo import Candidate, Client, Evaluation, Problem
 from kerneldojo.client import Retries
 from kerneldojo.schema import Job
+from kerneldojo.service import ServiceConfig, serve
+from kerneldojo.service.core import Service
 
 NUM_TASKS = 1000
 
@@ -156,6 +161,8 @@ def test_what_outlasts_the_grace_time_is_judged_after_the_next_start(tmp_path: P
         (("--executor", "nonsense"), "none of local, ray"),
         (("--executor", "service_executors:nothing"), "cannot open the executor"),
         (("--store", "/proc/none/store.db"), "cannot open the store"),
+        (("--store", "/dev/null/a/store.db"), "store /dev/null/a/store.db: /dev/null is a file, not a folder"),
+        (("--store", "."), "cannot open the store .: it is a folder; name a file in it"),
         (("--device", "tpu"), "none of auto, cpu"),
         (("--port", "99999"), "port"),
     ],
@@ -178,6 +185,27 @@ def test_a_command_that_cannot_be_carried_out_is_one_line(
     said = capfd.readouterr().err.strip().splitlines()
     assert len([line for line in said if line.startswith("dojo: ")]) == 1 and words in said[-1]
     assert "Traceback" not in "".join(said)
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+def test_a_port_is_taken_before_a_service_is_ready(tmp_path: Path) -> None:
+    """Of two that are started at once, the second is told so in one line, whichever is ready first."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+
+    def settings(name: str) -> ServiceConfig:
+        return ServiceConfig(store=tmp_path / name / "store.db", port=port)
+
+    def too_late(_: Service) -> APIRouter:
+        raise ValueError("it was let in")
+
+    def amid_the_start(_: Service) -> APIRouter:
+        with pytest.raises(ValueError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+            serve(settings("second"), TextExecutor(), routers=(too_late,))
+        raise ValueError("this is enough")
+
+    with pytest.raises(ValueError, match="this is enough"):
+        serve(settings("first"), TextExecutor(), routers=(amid_the_start,))
 
 
 def test_a_real_judge_behind_a_real_service(tmp_path: Path) -> None:

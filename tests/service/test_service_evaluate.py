@@ -22,7 +22,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-TOKEN = "a-token-that-is-long-enough-to-be-taken"
+TOKEN = "a-token:that-is-long-enough-to-be-taken"
 
 
 def evaluate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

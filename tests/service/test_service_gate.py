@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
+import json
 import logging
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -88,6 +90,18 @@ def test_a_web_page_cannot_post(tmp_path: Path) -> None:
     drive(test)
 
 
+def test_a_packed_body_is_told_to_come_unpacked(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as here:
+            body, headers = gzip.compress(json.dumps(order()).encode()), {"Content-Type": "application/json"}
+            packed = await here.http.post("/v1/tasks", content=body, headers=headers | {"Content-Encoding": "gzip"})
+            assert packed.status_code == 415 and "not as 'gzip'" in packed.json()["detail"]
+            plain = headers | {"Content-Encoding": "identity"}
+            assert (await here.http.post("/v1/tasks", content=json.dumps(order()), headers=plain)).status_code == 202
+
+    drive(main)
+
+
 def test_long_bodies_are_refused_with_and_without_a_length(tmp_path: Path) -> None:
     async def chunks() -> AsyncGenerator[bytes]:
         for _ in range(100):
@@ -132,6 +146,20 @@ def test_a_full_queue_refuses_new_work_but_not_retries(tmp_path: Path) -> None:
             assert (await r.http.post("/v1/tasks", json=order("passed", id="more"))).status_code == 202
 
     drive(test)
+
+
+def test_what_never_fits_into_the_queue_is_not_asked_to_come_later(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path, TextExecutor(), max_queued=3, max_queued_bytes=10_000) as here:
+            many = {"tasks": [order(id=f"many-{number}") for number in range(4)]}
+            long = {"tasks": [order("passed" + " " * 10_000, id="long")]}
+            for body, words in ((many, "4 tasks with"), (long, "1 tasks with 10")):
+                refused = await here.http.post("/v1/tasks/batch", json=body)
+                assert refused.status_code == 413 and "retry-after" not in refused.headers
+                assert words in refused.json()["detail"]
+                assert "at most 3 tasks with 10000 bytes may wait here" in refused.json()["detail"]
+
+    drive(main)
 
 
 def test_a_queue_is_also_full_by_bytes_and_waiting_requests_are_counted(tmp_path: Path) -> None:

@@ -82,7 +82,8 @@ def test_results_stream_as_they_come_and_a_line_is_a_record(tmp_path: Path) -> N
             records = [TaskRecord.model_validate_json(line) for line in answer.content.split(b"\n") if line]
             assert sorted(record.id for record in records) == sorted(ids) and records[-1].id == "late"
             assert records[0].evaluation is not None and "\u2028" in records[0].evaluation.message
-            assert (await r.http.post("/v1/results", json={"ids": ["nobody"]})).status_code == 404
+            unknown = await r.http.post("/v1/results", json={"ids": ["late", "nobody", "neither"]})
+            assert unknown.status_code == 404 and "2 of these" in unknown.text and "first is nobody" in unknown.text
             assert len(r.service.waiters) == 0
 
     drive(test)
@@ -109,6 +110,23 @@ def test_cancelling_queued_and_running_tasks(tmp_path: Path) -> None:
             assert r.service.states == {"done": 1, "cancelled": 2, "queued": 0, "running": 0}
 
     drive(test)
+
+
+def test_a_task_that_is_cancelled_while_it_is_being_started_is_counted_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path, TextExecutor(num_slots=1)) as here:
+            await here.http.post("/v1/tasks/batch", json={"tasks": [order("wait", id=i) for i in "ab"]})
+            await until(lambda: here.service.states["running"] == 1)
+            cancelled = asyncio.create_task(here.service.cancel("b"))
+            await asyncio.sleep(0)
+            here.executor.num_slots = 2
+            here.service.dispatcher.pump()
+            assert "b" in here.service.dispatcher.runs, "it is being started, and the store says that it is cancelled"
+            assert await cancelled
+            await until(lambda: not here.service.dispatcher.queue and len(here.service.dispatcher.runs) == 1)
+            assert (await here.http.get("/v1/overview")).json()["states"] == {"running": 1, "cancelled": 1}
+
+    drive(main)
 
 
 def test_a_task_that_waits_past_its_deadline_ends_unscored(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def _open_service(url: str, token_file: Path | None) -> Executor:
         from kerneldojo.client import Client, ClientError, ClientExecutor, Retries
     except ImportError as error:
         raise BadUsage("a service needs the extra: pip install 'kerneldojo[client]'") from error
-    token = os.environ.get("KERNELDOJO_TOKEN")
+    token = os.environ.get("KERNELDOJO_TOKEN") or None
     if token_file is not None:
         try:
             lines = [line.strip() for line in token_file.read_text().splitlines()]
@@ -51,7 +51,8 @@ def _open_service(url: str, token_file: Path | None) -> Executor:
         tokens = [line for line in lines if line and not line.startswith("#")]
         if len(tokens) != 1:
             raise BadUsage(f"{token_file}: holds {len(tokens)} tokens; one is needed")
-        token = tokens[0].rpartition(":")[2]
+        # The service's own file has NAME:TOKEN; a token may have colons of its own.
+        token = tokens[0].partition(":")[2] or tokens[0]
     try:
         # A wrong address is said soon; a service that goes away later, when there is work to lose, is waited for.
         with Client(url, token=token, retries=Retries(give_up_seconds=FIRST_CONTACT_SECONDS)) as client:

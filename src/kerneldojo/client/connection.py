@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import re
 from typing import Any
 
 import httpx
+
+from kerneldojo.service.tokens import NAME
 
 log = logging.getLogger(__name__)
 
 STREAM_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 """A stream sends something every 15 seconds; silence for this long means that the other side is gone."""
+
+TOKEN = re.compile("[!-~]+")
+"""What a token may be, so that a header can hold it."""
 
 LIMITS = httpx.Limits(max_connections=1024, max_keepalive_connections=128, keepalive_expiry=60.0)
 
@@ -40,14 +46,19 @@ def arguments(url: str, token: str | None, name: str | None) -> dict[str, Any]:
     """Arguments of `httpx.Client` and `httpx.AsyncClient`.
 
     Raises:
-        ValueError: `url` is not one.
+        ValueError: `url` is not one, or no token or client is ever called that. The token itself is never told.
     """
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL:
         parsed = httpx.URL()
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+    if parsed.scheme not in ("http", "https") or not parsed.host or (parsed.port or 0) > 65535:
         raise ValueError(f"{url!r} is not the address of a service (http://HOST:PORT)")
+    # Sent as they are they would fail at each request, as though the service were gone, and the log would quote them.
+    if token is not None and not TOKEN.fullmatch(token):
+        raise ValueError("the token is empty or has what no token has: a space, a line break at its end, an accent")
+    if name is not None and not NAME.fullmatch(name):
+        raise ValueError(f"a client's name has letters, digits, dots, dashes and underscores, at most 64: not {name!r}")
     headers = {"Content-Type": "application/json"}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"

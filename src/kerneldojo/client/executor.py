@@ -40,11 +40,12 @@ class ClientExecutor:
 
         Raises:
             ClientError: the service cannot be reached, or refuses the token.
+            ValueError: the address, the token or the name is none.
         """
+        self._client = AsyncClient(url, token=token, name=name, retries=retries)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="dojo-client", daemon=True)
         self._thread.start()
-        self._client = AsyncClient(url, token=token, name=name, retries=retries)
         self._lock = threading.Lock()
         self._open: set[Future[Evaluation]] = set()
         self._is_closed = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from kerneldojo.client.steps import new_id, verdict
+from kerneldojo.client.steps import new_id, submission_of, verdict
 from kerneldojo.schema import Evaluation, Job
 from kerneldojo.service.records import MAX_IDS, Collection, Priority, Submission, TaskRecord
 
@@ -37,9 +37,7 @@ class Window:
         for index, job in islice(self._jobs, self._size - len(self._out)):
             task_id = f"{self._prefix}-{index}"
             self._out[task_id] = index
-            submissions.append(
-                Submission(job=job, id=task_id, priority=self._priority, deadline_seconds=self._deadline_seconds)
-            )
+            submissions.append(submission_of(job, task_id, self._priority, self._deadline_seconds))
         self._is_exhausted = len(self._out) < self._size
         return submissions
 

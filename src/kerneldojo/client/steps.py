@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, Field, ValidationError
@@ -19,6 +20,7 @@ from pydantic import BaseModel, Field, ValidationError
 from kerneldojo.client.errors import (
     Conflict,
     Overloaded,
+    Refused,
     ServerFault,
     TaskCancelled,
     Unreachable,
@@ -26,6 +28,7 @@ from kerneldojo.client.errors import (
     refusal,
 )
 from kerneldojo.schema import Candidate, Evaluation, Frozen, Job, Problem
+from kerneldojo.schema.base import writable
 from kerneldojo.service.records import (
     Acknowledgement,
     Acknowledgements,
@@ -120,8 +123,11 @@ def passing_trouble(reply: Reply) -> tuple[Exception, float] | None:
     if reply is None or isinstance(reply, httpx.TransportError):
         words = f"{type(reply).__name__}: {reply}".rstrip(": ")
         return Unreachable(f"the service cannot be reached: {words}"), 0.0
-    if reply.status_code < 400:
+    if reply.status_code < 300:
         return None
+    if reply.status_code < 400:
+        # Most likely a proxy. A token is not carried to wherever it says.
+        raise refusal(reply.status_code, f"redirected to {reply.headers.get('location', 'nowhere')}: ask there")
     told = problem_of(reply)
     if reply.status_code in (429, 503):
         return Overloaded(told.detail), retry_after(reply)
@@ -186,13 +192,25 @@ def submit_many(submissions: Sequence[Submission], retries: Retries) -> Steps[li
     """
     accepted: list[Acknowledgement] = []
     for batch in batches(submissions):
-        body = Batch(tasks=tuple(batch)).model_dump_json()
-        found = yield from call(Send("POST", "/v1/tasks/batch", body=body), Acknowledgements, retries)
-        accepted += found.tasks
+        accepted += yield from _submit_batch(batch, retries)
     conflicts = [task.id for task in accepted if task.error]
     if conflicts:
         raise Conflict(409, f"{len(conflicts)} ids belong to tasks with other jobs, the first is {conflicts[0]}")
     return accepted
+
+
+def _submit_batch(batch: Sequence[Submission], retries: Retries) -> Steps[tuple[Acknowledgement, ...]]:
+    """Have one batch accepted: in halves, where it is more than this service takes at once."""
+    body = Batch(tasks=tuple(batch)).model_dump_json()
+    try:
+        found = yield from call(Send("POST", "/v1/tasks/batch", body=body), Acknowledgements, retries)
+    except Refused as error:
+        if error.status != 413 or len(batch) == 1:
+            raise
+        half = len(batch) // 2
+        first = yield from _submit_batch(batch[:half], retries)
+        return first + (yield from _submit_batch(batch[half:], retries))
+    return found.tasks
 
 
 def batches(submissions: Iterable[Submission]) -> Iterator[list[Submission]]:
@@ -215,7 +233,12 @@ def get(task_id: str, retries: Retries, *, wait: float = 0.0, with_job: bool = F
     params = {"include": "job"} if with_job else {}
     if wait > 0:
         params["wait"] = f"{wait:.3f}"
-    return call(Send("GET", f"/v1/tasks/{task_id}", params, timeout=60.0 + wait), TaskRecord, retries)
+    return call(Send("GET", _path(task_id), params, timeout=60.0 + wait), TaskRecord, retries)
+
+
+def _path(task_id: str) -> str:
+    """Where a task is; an id that is none is nowhere, rather than where another's is."""
+    return f"/v1/tasks/{quote(task_id, safe='')}"
 
 
 def wait(task_id: str, retries: Retries, timeout: float | None = None) -> Steps[TaskRecord]:
@@ -258,7 +281,7 @@ def verdict(record: TaskRecord) -> Evaluation:
 
 def cancel(task_id: str, retries: Retries) -> Steps[TaskRecord]:
     """End a task without a verdict; the answer is the task as it is then."""
-    return call(Send("DELETE", f"/v1/tasks/{task_id}"), TaskRecord, retries)
+    return call(Send("DELETE", _path(task_id)), TaskRecord, retries)
 
 
 def page(retries: Retries, limit: int, before: int | None, state: TaskState | None) -> Steps[TaskPage]:
@@ -296,7 +319,17 @@ def job_of(problem: Problem, candidate: Candidate, settings: dict[str, Any]) -> 
 
 def submission_of(job: Job, id: str | None, priority: Priority, deadline_seconds: float | None) -> Submission:
     """An order with an id, so that it can be repeated."""
-    return Submission(job=job, id=id or new_id(), priority=priority, deadline_seconds=deadline_seconds)
+    return Submission(job=_as_sent(job), id=id or new_id(), priority=priority, deadline_seconds=deadline_seconds)
+
+
+def _as_sent(job: Job) -> Job:
+    """The same job as JSON can hold it: a model may well write half a character, and is owed a verdict all the same."""
+    changed = {
+        name: part.model_copy(update={"source": source})
+        for name, part in (("problem", job.problem), ("candidate", job.candidate))
+        if (source := writable(part.source)) is not part.source
+    }
+    return job.model_copy(update=changed) if changed else job
 
 
 class Lines:

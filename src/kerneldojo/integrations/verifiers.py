@@ -106,7 +106,7 @@ class KernelEnv(vf.Env[KernelEnvConfig]):
         if config.url is None:
             self._executor = await asyncio.to_thread(open_pool, "local", [config.play.device])
         else:
-            token = os.environ.get(config.token_variable)
+            token = os.environ.get(config.token_variable) or None
             self._executor = await asyncio.to_thread(ClientExecutor, config.url, token=token)
 
     async def stop(self) -> None:

@@ -32,7 +32,7 @@ class Settings(Frozen):
         return {key: str(value).lower() if isinstance(value, bool) else value for key, value in given.items()}
 
 
-def _writable(text: str) -> str:
+def writable(text: str) -> str:
     """`text` as UTF-8 can hold it: halves of a character (surrogates) that belong together are joined, others replaced.
 
     An endpoint that streams may cut an emoji in two, JSON can spell half of one, and so may a candidate in what it
@@ -47,7 +47,7 @@ def _writable(text: str) -> str:
     return text
 
 
-WrittenText = Annotated[str, AfterValidator(_writable)]
+WrittenText = Annotated[str, AfterValidator(writable)]
 """Text from outside: of an endpoint, or of code under test."""
 
 

@@ -17,6 +17,10 @@ class Busy(Exception):
         self.retry_after = retry_after
 
 
+class Oversized(Exception):
+    """So much at once never fits into the queue, however empty it is."""
+
+
 class Draining(Exception):
     """The service is about to stop and takes no more work."""
 

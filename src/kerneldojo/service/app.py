@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from kerneldojo.pool.executor import Executor
 from kerneldojo.service import kernelgym, native
-from kerneldojo.service.acceptance import Busy, Draining
+from kerneldojo.service.acceptance import Busy, Draining, Oversized
 from kerneldojo.service.bodies import describe, validation_line
 from kerneldojo.service.config import ServiceConfig
 from kerneldojo.service.core import Service
@@ -101,6 +101,10 @@ def _add_refusals(app: FastAPI) -> None:
     @app.exception_handler(Busy)
     async def busy(_: Request, error: Busy) -> Response:
         return _problem(429, str(error), {"Retry-After": str(error.retry_after)})
+
+    @app.exception_handler(Oversized)
+    async def oversized(_: Request, error: Oversized) -> Response:
+        return _problem(413, str(error))
 
     @app.exception_handler(Draining)
     async def draining(_: Request, error: Draining) -> Response:

@@ -30,11 +30,13 @@ async def read_body(request: Request, model: type[Model]) -> Model:
     """The request's body as a `model`.
 
     Raises:
-        HTTPException: 400 not JSON, 408 too slow, 415 not said to be JSON, 422 not a `model`.
+        HTTPException: 400 not JSON, 408 too slow, 415 not said to be plain JSON, 422 not a `model`.
     """
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != "application/json":
         raise HTTPException(415, "the body must be application/json")
+    if (encoding := request.headers.get("content-encoding", "identity").strip().lower()) not in ("", "identity"):
+        raise HTTPException(415, f"the body must be sent as it is, not as {encoding[:20]!r}")
     try:
         data = await asyncio.wait_for(request.body(), BODY_SECONDS)
     except TimeoutError:

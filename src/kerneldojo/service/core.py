@@ -12,7 +12,7 @@ from typing import Any
 
 from kerneldojo.pool.executor import Executor
 from kerneldojo.service import endings, store
-from kerneldojo.service.acceptance import Busy, Draining, acknowledge, new_task
+from kerneldojo.service.acceptance import Busy, Draining, Oversized, acknowledge, new_task
 from kerneldojo.service.config import ServiceConfig
 from kerneldojo.service.dispatch import Dispatcher
 from kerneldojo.service.housekeeping import keep_house
@@ -139,6 +139,7 @@ class Service:
         Raises:
             Draining: the service is about to stop.
             Busy: the queue is full.
+            Oversized: these never fit into it.
             StoreError: the disk refused.
         """
         if self.is_draining:
@@ -169,6 +170,9 @@ class Service:
         )
         # A retry of what was accepted already needs no room.
         if not fits and len(self.reader.states({task.id for task in tasks})) < len({task.id for task in tasks}):
+            if len(tasks) > config.max_queued or num_bytes > config.max_queued_bytes:
+                most = f"{config.max_queued} tasks with {config.max_queued_bytes} bytes"
+                raise Oversized(f"{len(tasks)} tasks with {num_bytes} bytes at once: at most {most} may wait here")
             raise Busy(f"the queue is full ({len(queue)} tasks wait)", self.retry_after())
 
     def retry_after(self) -> int:
@@ -190,12 +194,12 @@ class Service:
             StoreError: the disk refused.
         """
 
-        def settle(changed: bool) -> None:
-            if changed is True:
-                self._moved(task_id, TaskState.CANCELLED)
+        def settle(source: TaskState | StoreError | None) -> None:
+            if isinstance(source, TaskState):
+                self._moved(task_id, TaskState.CANCELLED, source)
                 self.dispatcher.cancel(task_id)
 
-        return await self.write(lambda connection: store.cancel(connection, task_id), settle)
+        return await self.write(lambda connection: store.cancel(connection, task_id), settle) is not None
 
     async def write(self, apply: Callable[[Any], Any], settle: Callable[[Any], None]) -> Any:
         """What `apply` returns, once it is on disk; `settle` is called before, even if nobody waits any more.
@@ -243,9 +247,8 @@ class Service:
         apply = lambda connection: store.finish(connection, ending, from_states)  # noqa: E731
         self.journal.put(Write(apply, settle, must_succeed=True))
 
-    def _moved(self, task_id: str, state: TaskState, source: TaskState | None = None) -> None:
-        if source is None:
-            source = TaskState.RUNNING if task_id in self.dispatcher.runs else TaskState.QUEUED
+    def _moved(self, task_id: str, state: TaskState, source: TaskState) -> None:
+        # What the store says it was: a task that is being started is in memory ahead of it.
         self.states[source] -= 1
         self.states[state] += 1
         self.tally.count(time.time())

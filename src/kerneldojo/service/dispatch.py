@@ -53,14 +53,14 @@ class Dispatcher:
     ) -> None:
         """Called on the loop's thread: with each task started, each one queued again, and each verdict reached."""
         self._executor = executor
-        self._storage = storage
         self._journal = journal
         self._on_start = on_start
         self._on_return = on_return
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._hands = ThreadPoolExecutor(1, thread_name_prefix="dojo-dispatch")
-        self._reader: Reader | None = None
+        # Opened while there are files to be had: a task must not end because too many clients are connected.
+        self._reader: Reader = storage.reader()
         self._running_clients: Counter[str] = Counter()
         self.queue = FairQueue()
         self.runs: dict[str, Run] = {}
@@ -116,8 +116,6 @@ class Dispatcher:
         """Give a job to the executor (on the dispatching thread)."""
         entry = run.entry
         try:
-            if self._reader is None:
-                self._reader = self._storage.reader()
             job = Job.model_validate_json(self._reader.job(entry.sequence) or "")
         except Exception:
             log.exception("the job of task %s cannot be read", entry.id)
@@ -207,6 +205,7 @@ class Dispatcher:
         self._is_ended = True
         await asyncio.to_thread(self._hands.shutdown, wait=True)
         await asyncio.to_thread(self._executor.close, drain=False)
+        self._reader.close()
         await asyncio.sleep(0)
         for run in list(self.runs.values()):
             self._given_back(run)

@@ -162,9 +162,9 @@ def native_router(service: Service, metrics: Metrics) -> APIRouter:
         """
         collection = await read_body(request, Collection)
         ids = tuple(dict.fromkeys(collection.ids))
-        unknown = len(ids) - len(service.reader.states(ids, viewer_of(request).only))
-        if unknown:
-            raise HTTPException(404, f"{unknown} of these tasks do not exist")
+        known = service.reader.states(ids, viewer_of(request).only)
+        if unknown := [one for one in ids if one not in known]:
+            raise HTTPException(404, f"{len(unknown)} of these tasks do not exist, the first is {unknown[0]}")
         service.check_waiting()
         return StreamingResponse(_lines(service, ids), media_type="application/x-ndjson")
 

@@ -8,6 +8,7 @@ after the next start.
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -30,6 +31,12 @@ SWITCH_SECONDS = 0.0002
 
 MAX_FRAME_BYTES = 4 << 20
 """Longest frame of a web socket."""
+
+BACKLOG = 2048
+"""Connections that may wait to be accepted."""
+
+OTHER_FILES = 1024
+"""Open files beside those of requests that wait."""
 
 CLOSE_SECONDS = 5
 """After the drain: how long open connections may take to end."""
@@ -87,6 +94,7 @@ def serve(
     Raises:
         ValueError: the address cannot be bound, or the store cannot be opened (one line).
     """
+    _allow_files(config.max_waiting + OTHER_FILES)
     try:
         listener = _listen(config)
     except ValueError:
@@ -109,7 +117,7 @@ def serve(
         timeout_graceful_shutdown=CLOSE_SECONDS,
         ws_max_size=min(config.max_body_bytes, MAX_FRAME_BYTES),
         ws_max_queue=2,
-        backlog=2048,
+        backlog=BACKLOG,
     )
     # The journal's thread gives up the interpreter at every statement; with the usual 5 ms it would wait as long to get
     # it back from a busy event loop, and a group of some hundred statements would take a second.
@@ -124,12 +132,22 @@ def serve(
             executor.close(drain=False)
 
 
+def _allow_files(number: int) -> None:
+    """Let this process have so many open files, as far as that is its own to decide; many systems begin with 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < number:
+        allowed = number if hard == resource.RLIM_INFINITY else min(number, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+
+
 def _listen(config: ServiceConfig) -> socket.socket:
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((config.host.strip("[]"), config.port))
+        # At once: while neither listens, two services can be bound to one port, and one would fail when it is ready.
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise ValueError(f"cannot listen on {config.host}:{config.port}: {error.strerror or error}") from None

@@ -105,8 +105,12 @@ class Store:
         """
         self.path = path
         try:
+            if path.is_dir():
+                raise ValueError(f"cannot open the store {path}: it is a folder; name a file in it")
             path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except (FileExistsError, NotADirectoryError):
+            raise ValueError(f"cannot open the store {path}: {_not_a_folder(path)} is a file, not a folder") from None
         except OSError as error:
             raise ValueError(f"cannot open the store {path}: {error.strerror}") from None
         try:
@@ -153,6 +157,11 @@ class Store:
         """Give the file back."""
         self.writer.close()
         os.close(self._lock)
+
+
+def _not_a_folder(path: Path) -> Path:
+    """What is in the way above `path`."""
+    return next((above for above in path.parents if above.exists() and not above.is_dir()), path.parent)
 
 
 class Reader:
@@ -288,10 +297,15 @@ def finish(connection: sqlite3.Connection, ending: Ending, from_states: tuple[Ta
     return changed == 1
 
 
-def cancel(connection: sqlite3.Connection, task_id: str) -> bool:
-    """End a task without a verdict; whether it had not ended."""
-    statement = "UPDATE tasks SET state = 'cancelled', finished_at = ? WHERE id = ? AND state IN ('queued', 'running')"
-    return connection.execute(statement, (time.time(), task_id)).rowcount == 1
+def cancel(connection: sqlite3.Connection, task_id: str) -> TaskState | None:
+    """End a task without a verdict; the state that it was in, None if it had ended."""
+    query = "SELECT state FROM tasks WHERE id = ? AND state IN ('queued', 'running')"
+    row = connection.execute(query, (task_id,)).fetchone()
+    if row is None:
+        return None
+    statement = "UPDATE tasks SET state = 'cancelled', finished_at = ? WHERE id = ?"
+    connection.execute(statement, (time.time(), task_id))
+    return TaskState(row[0])
 
 
 def recover(connection: sqlite3.Connection, max_attempts: int) -> list[str]:
