@@ -232,6 +232,16 @@ def test_a_journal_on_a_full_disk_says_so_until_its_end(tmp_path: Path) -> None:
                 act()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_curves_that_cannot_be_written_are_not_blamed_on_the_journal(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, LogConfig(), {})
+    with files_of_at_most(1000), pytest.raises(JournalError, match=r"^cannot write .*tensorboard: File too large$"):
+        for step in range(40):  # the curves of a step take more room than its line
+            journal.write({"step": step, "a" * 100: 1.0})
+            (tmp_path / "metrics.jsonl").write_text("")  # has room, always
+        journal.close()
+
+
 def test_a_run_that_began_before_a_setting_existed_goes_on_as_it_was(tmp_path: Path) -> None:
     ranks = Ranks(0, 1, torch.device("cpu"))
     told = toy_world.rl_config(tmp_path / "run", tmp_path / "model")
