@@ -85,6 +85,7 @@ class Display:
                 f"step {record['step']}: reward {record['reward']:.3f}, correct {record['correct']:.1%}, "
                 f"fast@1.2 {record['fast_1.2']:.1%}, exploits {record['exploits']:.1%} ({seconds} s)"
                 + (f", {busy}" if busy else "")
+                + unscored(record)
                 + skipped(record),
                 file=sys.stderr,
                 flush=True,
@@ -129,6 +130,8 @@ class Display:
             parts += [Text(), _times(self.record["seconds"])]
         for number, results in self.evaluations[-1:] + self.evaluations[:1] * (len(self.evaluations) > 1):
             parts.append(Text(f"held out after step {number}: {held_out(results)}", "bold magenta"))
+        if unscored(self.record):
+            parts.append(Text(unscored(self.record).removeprefix(", "), "red"))
         if self.record.get("skipped"):
             parts.append(Text(f"skipped: {self.record['skipped']}", "red"))
         parts += [Text(note, "red") for note in self.notes]
@@ -174,6 +177,13 @@ def _last(name: str, values: deque[float]) -> Text:
 def skipped(record: Mapping[str, Any]) -> str:
     """Why a step changed no weight, as the end of its line; empty where it did."""
     return f", skipped: {record['skipped']}" if record.get("skipped") else ""
+
+
+def unscored(record: Mapping[str, Any]) -> str:
+    """How many answers nothing is learned from, for a fault that is not theirs; empty where there are none. A judge
+    that comes and goes would else look like a policy whose rewards do."""
+    count = record.get("num_masked", 0)
+    return f", {count} of {record['num_samples']} answers without a reward" if count else ""
 
 
 def judges_busy(seconds: Mapping[str, float]) -> str:
