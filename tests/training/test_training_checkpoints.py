@@ -41,6 +41,7 @@ def test_the_latest_are_kept_and_what_a_link_leads_to(tmp_path: Path) -> None:
         if step == 2:
             point(tmp_path / "best", path / "model")
         checkpoints.prune(tmp_path / "model", tmp_path / "best")
+    (tmp_path / "checkpoints" / "step-000005-kept").mkdir()  # somebody's own copy is no checkpoint of the run
     assert checkpoints.steps() == [2, 4, 5]
     latest = checkpoints.latest()
     assert latest is not None and load_state(latest)["step"] == 5

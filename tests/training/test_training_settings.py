@@ -57,6 +57,7 @@ def test_overrides_reach_any_depth() -> None:
     ("override", "key"),
     [
         ("stepz=5", "stepz: unknown key"),
+        ("output=", "output: is empty"),
         ("steps=many", "steps: "),
         ("steps=0", "steps: "),
         ("learning.clip.high=-1", "learning.clip.high: "),
