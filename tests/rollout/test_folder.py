@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -254,6 +255,17 @@ def test_a_full_disk_stops_the_run_in_one_line_and_loses_nothing(tmp_path):
     assert 0 < len(kept) < len(PROBLEMS) * NUM_SAMPLES
     assert run(str(tmp_path), latency=0.0) == whole_run()
     assert kept < RunFolder(tmp_path).finished()
+
+
+def test_a_disk_that_is_full_before_the_run_begins_is_named(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        with pytest.raises(RunError, match=f"^{re.escape(str(tmp_path))}: File too large$"):
+            RunFolder(tmp_path).open(Manifest(settings={}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    RunFolder(tmp_path).open(Manifest(settings={})).close()
 
 
 def test_a_writer_takes_only_what_belongs_in_a_folder(tmp_path):

@@ -41,6 +41,7 @@ def test_the_latest_are_kept_and_what_a_link_leads_to(tmp_path: Path) -> None:
         if step == 2:
             point(tmp_path / "best", path / "model")
         checkpoints.prune(tmp_path / "model", tmp_path / "best")
+    (tmp_path / "checkpoints" / "step-000005-kept").mkdir()  # somebody's own copy is no checkpoint of the run
     assert checkpoints.steps() == [2, 4, 5]
     latest = checkpoints.latest()
     assert latest is not None and load_state(latest)["step"] == 5
@@ -230,6 +231,16 @@ def test_a_journal_on_a_full_disk_says_so_until_its_end(tmp_path: Path) -> None:
         for act in (lambda: journal.write({"step": 1, "loss": 0.5}), journal.close):
             with pytest.raises(JournalError, match=r"^cannot write .*metrics\.jsonl: File too large$"):
                 act()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_curves_that_cannot_be_written_are_not_blamed_on_the_journal(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, LogConfig(), {})
+    with files_of_at_most(1000), pytest.raises(JournalError, match=r"^cannot write .*tensorboard: File too large$"):
+        for step in range(40):  # the curves of a step take more room than its line
+            journal.write({"step": step, "a" * 100: 1.0})
+            (tmp_path / "metrics.jsonl").write_text("")  # has room, always
+        journal.close()
 
 
 def test_a_run_that_began_before_a_setting_existed_goes_on_as_it_was(tmp_path: Path) -> None:

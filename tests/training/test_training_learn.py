@@ -74,6 +74,12 @@ def test_a_model_from_nothing_is_judged_and_learns_from_its_verdicts(
         learn(tmp_path, seed=1, config=SMALL, show=False)
 
 
+def test_a_device_without_times_is_refused_before_anything_is_collected(tmp_path: Path) -> None:
+    with pytest.raises(BadUsage, match="device 'cpu' has neither times nor a profile"):
+        learn(tmp_path / "run", device="cpu", show=False)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "learn.json").write_text("{}")
     with pytest.raises(BadUsage, match="not readable"):

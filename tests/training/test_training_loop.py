@@ -21,8 +21,9 @@ from toy_world import TextJudge
 from transformers import BloomConfig, BloomForCausalLM
 
 from kerneldojo.client import ClientError
+from kerneldojo.policies.sampler import Row, Sampled
 from kerneldojo.pool import DeviceState
-from kerneldojo.schema import Evaluation, Job, Status
+from kerneldojo.schema import Answer, Evaluation, Job, Status
 from kerneldojo.training import playing
 from kerneldojo.training.config import JudgeConfig, RLConfig
 from kerneldojo.training.journal import read_journal
@@ -271,6 +272,25 @@ def test_a_judge_that_never_comes_back_ends_the_run(staleness: int, config, rank
     assert (told.output / "model").resolve().parent.name == "step-000002"
     # With a judge that answers it goes on.
     assert train_rl(told, TextJudge(), ranks, resume=True, show=False).reason == "finished"
+
+
+def test_a_step_without_code_does_not_say_that_the_judge_is_back(
+    config, ranks: Ranks, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Every other step the policy writes no code: what the judge owes it in the others is lost all the same."""
+    plain = playing.answer_of
+
+    def sometimes_mute(row: Row, sampled: Sampled, tokenizer: Any, *, version: int) -> Answer:
+        written = plain(row, sampled, tokenizer, version=version)
+        return written.model_copy(update={"text": "" if version % 2 else toy_world.answer_text(3)})
+
+    monkeypatch.setattr(playing, "answer_of", sometimes_mute)
+    told = config(steps=9, max_skipped=2, evaluation={"problems": ()})
+    outcome = train_rl(told, TextJudge(fail_orders=range(10_000)), ranks)
+    assert outcome.steps == 3 and "not one verdict came in 2 steps in a row: not judged" in outcome.reason
+    masked = [f"{one['num_masked']} of {one['num_samples']} answers without a reward" for one in steps_of(told)]
+    shown = [line for line in capfd.readouterr().err.splitlines() if line.startswith("step ")]
+    assert [words in line for words, line in zip(masked, shown, strict=True)] == [True, False, True]
 
 
 def test_nan_stops_after_so_many_steps_in_a_row_and_spares_the_weights(config, ranks: Ranks) -> None:

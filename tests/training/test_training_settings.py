@@ -57,6 +57,7 @@ def test_overrides_reach_any_depth() -> None:
     ("override", "key"),
     [
         ("stepz=5", "stepz: unknown key"),
+        ("output=", "output: is empty"),
         ("steps=many", "steps: "),
         ("steps=0", "steps: "),
         ("learning.clip.high=-1", "learning.clip.high: "),
@@ -107,12 +108,26 @@ def test_a_mistake_is_one_line_that_names_its_key(override: str, key: str) -> No
         ("evaluate_every=true", "evaluate_every: "),
         ("batch_tokens=100", "batch_tokens (100) is smaller than packing.micro_batch_tokens"),
         ('keep.statuses=["fast"]', "keep.statuses.0: "),
+        ("model.lora.rank=4", "model: lora: a model from nothing is in no folder"),
     ],
 )
 def test_sft_is_as_strict(override: str, key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(SFTConfig, RECIPES[0].parent / "laptop-sft.toml", [override])
     assert key in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_mistakes_are_counted_by_key() -> None:
+    """A value that may be of two types is wrong twice, and one mistake."""
+    folder = RECIPES[0].parent
+    for overrides, more in (
+        (["model.new.hidden=33"], ""),
+        (['keep.statuses=["fast"]'], ""),
+        (['keep.statuses=["fast"]', "epochs=0", "seed=-1"], "; and 2 more"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load_config(SFTConfig, folder / "laptop-sft.toml", overrides)
+        assert str(caught.value).partition(")")[2].endswith(more) and ("more" in str(caught.value)) is bool(more)
 
 
 def test_a_truth_value_is_one() -> None:

@@ -6,6 +6,7 @@ import io
 import shutil
 import subprocess
 import sys
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -237,3 +238,29 @@ def test_the_panel_shows_what_happened() -> None:
     for words in ("fast@1.2", "72.5%", "exploits", "wait 2.0 s", "judges 88% busy", "held out after step 29", "▁", "█"):
         assert words in text
     assert len(curve(display.history["reward"])) == 29
+
+
+def test_a_curve_has_gaps_where_a_number_is_not_finite() -> None:
+    """Else the first loss that is no number would end the run, on a terminal, and without a checkpoint."""
+    nan, inf = float("nan"), float("inf")
+    assert curve(deque([1.0, nan, 2.0, inf, 1.0])) == "▁ █ ▁"
+    assert curve(deque([nan])) == " "
+    assert curve(deque([1.0] * 40 + [nan] * 40), 4) == "▁▁  "
+
+
+def test_a_run_that_keeps_nothing_apart_has_no_loss_on_it(
+    tmp_path: Path, collected: Path, ranks: Ranks, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told = toy_world.sft_config(tmp_path / "run", collected, num_validation=0, evaluate_every=1, epochs=0.5)
+    assert sft.train_sft(told, ranks).reason == "finished"
+    assert not any("validation" in record for record in curve_of(tmp_path / "run"))
+    assert "validation" not in capfd.readouterr().err
+
+
+def test_a_step_without_a_change_says_so(
+    tmp_path: Path, collected: Path, ranks: Ranks, capfd: pytest.CaptureFixture[str]
+) -> None:
+    changes = {"optimizer": OptimizerConfig(learning_rate=1e30), "epochs": 100, "max_skipped": 2}
+    outcome = sft.train_sft(toy_world.sft_config(tmp_path / "run", collected, **changes), ranks)
+    assert outcome.reason == "loss or gradient was not finite 2 times in a row"
+    assert capfd.readouterr().err.count("skipped: not finite") == 2

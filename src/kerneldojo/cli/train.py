@@ -17,6 +17,7 @@ import typer
 
 from kerneldojo.cli.arguments import BadUsage, mendable
 from kerneldojo.cli.streams import say
+from kerneldojo.cli.text import counted
 
 if TYPE_CHECKING:
     from kerneldojo.pool import Executor
@@ -84,7 +85,7 @@ def _require_model(path: str | None) -> None:
 
 
 def _end(outcome: Outcome, output: Path) -> None:
-    say(f"{outcome.reason} after {outcome.steps} steps: {output}")
+    say(f"{outcome.reason} after {counted(outcome.steps, 'step')}: {output}")
     raise typer.Exit(0 if outcome.is_good else 3)
 
 

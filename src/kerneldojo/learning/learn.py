@@ -35,9 +35,12 @@ def learn(
         Stopped: somebody asked training to stop; the next call goes on.
         RunError, training's errors, OSError: a phase cannot read or write its files.
     """
+    config = config or LearnConfig()
+    if config.device == "cpu":  # RL would refuse it, after all that comes before
+        raise LearnError("device 'cpu' has neither times nor a profile to learn from: use a model: device or a GPU")
     if fresh:
         _clear(folder)
-    learned = known(folder, config or LearnConfig())
+    learned = known(folder, config)
     return learned if learned.pages else _go(folder, learned, tell)
 
 

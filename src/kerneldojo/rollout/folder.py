@@ -135,8 +135,10 @@ class RunFolder:
             else:
                 _check_same(self.path, begun, manifest)
             return RunWriter(self, lock)
-        except BaseException:
+        except BaseException as error:
             lock.release()
+            if isinstance(error, OSError):
+                raise RunError(f"{self.path}: {error.strerror}") from None
             raise
 
 

@@ -11,6 +11,7 @@ to disk, and one rename makes it real. Inside are `model/`, an ordinary Hugging 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ import torch
 from safetensors import SafetensorError
 
 from kerneldojo.files import sync
+
+NAME = re.compile(r"step-(\d{6,})")
+"""Of a checkpoint's folder."""
 
 
 class CheckpointError(RuntimeError):
@@ -40,10 +44,11 @@ class Checkpoints:
         return self.folder / f"step-{step:06d}"
 
     def steps(self) -> list[int]:
-        """Steps of which there is a checkpoint, ascending."""
+        """Steps of which there is a checkpoint, ascending; what somebody else put beside them is none."""
         if not self.folder.is_dir():
             return []
-        return sorted(int(path.name.removeprefix("step-")) for path in self.folder.glob("step-*") if path.is_dir())
+        found = ((NAME.fullmatch(path.name), path) for path in self.folder.iterdir())
+        return sorted(int(name[1]) for name, path in found if name and path.is_dir())
 
     def latest(self) -> Path | None:
         """The newest checkpoint; None if there is none."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from kerneldojo.algorithms import KevinConfig, LearningConfig
 from kerneldojo.episodes import PlayConfig
@@ -60,10 +60,20 @@ class KeepConfig(Settings):
     """Leave out samples with more tokens than this, prompt and answer together; None for what the model can hold."""
 
 
+def _is_named(told: Any) -> Any:
+    if told == "":  # which would be the folder that one stands in: `--set output=$FOLDER` where there is no $FOLDER
+        raise ValueError("is empty")
+    return told
+
+
+Output = Annotated[Path, BeforeValidator(_is_named)]
+"""The folder of a run."""
+
+
 class SFTConfig(Settings):
     """Supervised training: imitate collected answers."""
 
-    output: Path
+    output: Output
     """Folder of the run: checkpoints, `metrics.jsonl`, `model`."""
     data: tuple[Path, ...] = Field(min_length=1)
     """Run folders that `dojo collect` wrote."""
@@ -182,7 +192,7 @@ class EvaluationConfig(Settings):
 class RLConfig(Settings):
     """Reinforcement learning on the judge's rewards; the defaults are Dr. Kernel's where it says."""
 
-    output: Path
+    output: Output
     """Folder of the run: checkpoints, `metrics.jsonl`, `rollouts/`, `model`, `best`."""
     problems: tuple[str, ...] = Field(min_length=1)
     """Suites to train on."""

@@ -5,6 +5,7 @@ On a terminal a live panel; elsewhere (a log file, CI) one plain line a step, so
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import deque
 from collections.abc import Mapping
@@ -66,11 +67,13 @@ class Display:
         if "validation" in record:
             self._remember("validation loss", record["validation"]["loss"])
         every = max(1, self.num_steps // 40)
-        if self._live is None and self.enabled and (record["step"] % every == 0 or "validation" in record):
+        is_told = record["step"] % every == 0 or "validation" in record or "skipped" in record
+        if self._live is None and self.enabled and is_told:
             text = f"step {record['step']}: loss {record['loss']:.3f}"
             if "validation" in record:
                 text += f", validation {record['validation']['loss']:.3f}"
-            print(f"{text}, {record['seconds']['total']:.0f} s", file=sys.stderr, flush=True)
+            text += f", {record['seconds']['total']:.0f} s" + skipped(record)
+            print(text, file=sys.stderr, flush=True)
 
     def show_rl(self, record: Mapping[str, Any], progress: float) -> None:
         """A step of RL."""
@@ -82,7 +85,8 @@ class Display:
                 f"step {record['step']}: reward {record['reward']:.3f}, correct {record['correct']:.1%}, "
                 f"fast@1.2 {record['fast_1.2']:.1%}, exploits {record['exploits']:.1%} ({seconds} s)"
                 + (f", {busy}" if busy else "")
-                + (f", skipped: {record['skipped']}" if record.get("skipped") else ""),
+                + unscored(record)
+                + skipped(record),
                 file=sys.stderr,
                 flush=True,
             )
@@ -126,6 +130,8 @@ class Display:
             parts += [Text(), _times(self.record["seconds"])]
         for number, results in self.evaluations[-1:] + self.evaluations[:1] * (len(self.evaluations) > 1):
             parts.append(Text(f"held out after step {number}: {held_out(results)}", "bold magenta"))
+        if unscored(self.record):
+            parts.append(Text(unscored(self.record).removeprefix(", "), "red"))
         if self.record.get("skipped"):
             parts.append(Text(f"skipped: {self.record['skipped']}", "red"))
         parts += [Text(note, "red") for note in self.notes]
@@ -138,17 +144,22 @@ SHARES = frozenset({"correct", "fast_1.2", "exploits"})
 
 
 def curve(values: deque[float], width: int = WIDTH) -> str:
-    """The last values as a line of blocks; each is the mean of its part, scaled from the least to the greatest."""
+    """The last values as a line of blocks; each is the mean of its part, scaled from the least to the greatest.
+
+    What is not finite has no height: it leaves a gap.
+    """
     shown = list(values)
     parts = [
         shown[len(shown) * i // width : max(len(shown) * (i + 1) // width, len(shown) * i // width + 1)]
         for i in range(width)
     ]
     means = [sum(part) / len(part) for part in parts] if len(shown) >= width else shown
-    low, high = min(means), max(means)
-    if high == low:
-        return BLOCKS[0] * len(means)
-    return "".join(BLOCKS[int((value - low) / (high - low) * (len(BLOCKS) - 1))] for value in means)
+    heights = [mean for mean in means if math.isfinite(mean)]
+    low, high = min(heights, default=0.0), max(heights, default=0.0)
+    span = (high - low) or 1.0
+    return "".join(
+        BLOCKS[int((mean - low) / span * (len(BLOCKS) - 1))] if math.isfinite(mean) else " " for mean in means
+    )
 
 
 def held_out(results: Mapping[str, Any]) -> str:
@@ -161,6 +172,18 @@ def held_out(results: Mapping[str, Any]) -> str:
 
 def _last(name: str, values: deque[float]) -> Text:
     return Text(f"{values[-1]:.1%}" if name in SHARES else f"{values[-1]:.4g}", "bold", justify="right")
+
+
+def skipped(record: Mapping[str, Any]) -> str:
+    """Why a step changed no weight, as the end of its line; empty where it did."""
+    return f", skipped: {record['skipped']}" if record.get("skipped") else ""
+
+
+def unscored(record: Mapping[str, Any]) -> str:
+    """How many answers nothing is learned from, for a fault that is not theirs; empty where there are none. A judge
+    that comes and goes would else look like a policy whose rewards do."""
+    count = record.get("num_masked", 0)
+    return f", {count} of {record['num_samples']} answers without a reward" if count else ""
 
 
 def judges_busy(seconds: Mapping[str, float]) -> str:

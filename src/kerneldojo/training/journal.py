@@ -13,7 +13,8 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -37,6 +38,15 @@ class JournalError(RuntimeError):
     """The journal cannot be written, so that the run would go on unrecorded; one line says why."""
 
 
+@contextmanager
+def _writing(path: Path) -> Generator[None]:
+    """Name what could not be written: of two files on a full disk either may be the first."""
+    try:
+        yield
+    except OSError as error:
+        raise JournalError(f"cannot write {path}: {error.strerror or error}") from error
+
+
 class Journal:
     """Appends records and passes them on."""
 
@@ -46,18 +56,17 @@ class Journal:
         Raises:
             JournalError: the folder cannot be written, or the tracker's package is missing.
         """
-        self.path = folder / "metrics.jsonl"
-        try:
+        self.path, self._pictures = folder / "metrics.jsonl", folder / "tensorboard"
+        with _writing(self.path):
             folder.mkdir(parents=True, exist_ok=True)
             _keep_until(self.path, after_step)
             self._file = self.path.open("a", encoding="utf-8")
-        except OSError as error:
-            raise JournalError(f"cannot write {self.path}: {error.strerror}") from error
         self._writer: Any = None
         if config.tensorboard:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=after_step + 1)
+            with _writing(self._pictures):
+                self._writer = SummaryWriter(str(self._pictures), purge_step=after_step + 1)
         self._tracker = _start_tracker(config, folder, settings) if config.tracker else None
 
     def write(self, record: Mapping[str, Any]) -> None:
@@ -66,16 +75,15 @@ class Journal:
         Raises:
             JournalError: it could not be written.
         """
-        try:
+        with _writing(self.path):
             self._file.write(json.dumps(finite(dict(record)), allow_nan=False) + "\n")
             self._file.flush()
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise JournalError(f"cannot write {self.path}: {error.strerror}") from error
         scalars, step = dict(scalars_of(record)), int(record.get("step", 0))
         if self._writer is not None:
-            for name, value in scalars.items():
-                self._writer.add_scalar(name, value, step)
+            with _writing(self._pictures):  # what its thread could not write comes up here, or at the end
+                for name, value in scalars.items():
+                    self._writer.add_scalar(name, value, step)
         if self._tracker is not None:
             self._tracker.log(scalars, step=step)
 
@@ -86,11 +94,11 @@ class Journal:
             JournalError: what `write` could not write cannot be written now either.
         """
         try:
-            self._file.close()
+            with _writing(self.path):
+                self._file.close()
             if self._writer is not None:
-                self._writer.close()
-        except OSError as error:
-            raise JournalError(f"cannot write {self.path}: {error.strerror}") from error
+                with _writing(self._pictures):
+                    self._writer.close()
         finally:
             if self._tracker is not None:
                 self._tracker.finish()
@@ -144,12 +152,10 @@ def _tracker_mark(folder: Path) -> str:
         JournalError: it cannot be kept.
     """
     path = folder / "tracker"
-    try:
+    with _writing(path):
         if not path.exists():
             write_whole(path, secrets.token_hex(4).encode())
         return path.read_text("utf-8").strip()
-    except OSError as error:
-        raise JournalError(f"cannot write {path}: {error.strerror}") from error
 
 
 def tracker_of(config: LogConfig) -> Any:

@@ -114,6 +114,12 @@ class ModelConfig(Settings):
             raise ValueError("new_tokens: adapters do not train the rows of new tokens")
         return self
 
+    @model_validator(mode="after")
+    def _adapters_adapt_something(self) -> ModelConfig:
+        if self.lora is not None and self.path is None:
+            raise ValueError("lora: a model from nothing is in no folder and its adapter fits no other: give path")
+        return self
+
     @property
     def shape(self) -> NewModelConfig:
         """The shape of a model from nothing."""

@@ -98,7 +98,7 @@ class _Training:
         self.problems, self.held_out, self.checkpoints = problems, held_out, checkpoints
         self.step, self.best, self.looked = 0, (-1.0, -1), -1
         self.num_lost, self.fault = 0, ""
-        """Steps in a row in which not one verdict came, and why (`fault_of`)."""
+        """Steps in a row in which not one verdict came, and why (`fault_of`); those that needed none do not count."""
         self.begun: Played | None = None
         """The step after this one, if it was begun already: as it was when the weights last changed."""
         self.stop = StopSwitch()
@@ -153,7 +153,7 @@ class _Training:
             is_best = self._evaluate(journal, display)
             if self.updates.num_skipped >= config.max_skipped:
                 return f"loss or gradient was not finite {self.updates.num_skipped} times in a row"
-            if self.num_lost >= config.max_skipped:
+            if self.fault and self.num_lost >= config.max_skipped:
                 return f"not one verdict came in {self.num_lost} steps in a row: {self.fault}"
             if (self.step % config.checkpoint_every == 0 or is_best) and self.step < config.steps:
                 self._save("", display)
@@ -173,8 +173,9 @@ class _Training:
         ready = time.perf_counter()
         learned, seconds = self.updates.learn(data, self.step, played.scores)
         self.step += 1
-        self.fault = fault_of(played.episodes)
-        self.num_lost = self.num_lost + 1 if self.fault else 0
+        fault = fault_of(played.episodes)
+        if fault is not None:
+            self.fault, self.num_lost = fault, self.num_lost + 1 if fault else 0
         self.begun = following
         self.player.verdicts.forget_measured()
         playing = {name: value - spent[name] for name, value in self.player.seconds.items()}
@@ -338,16 +339,19 @@ def _who_samples(config: RLConfig) -> SamplerConfig | ServedConfig:
     return served.model_copy(update={"weights": served.weights or config.output / SERVED})
 
 
-def fault_of(episodes: Sequence[Episode]) -> str:
-    """Why not one answer got the verdict that it should have had; empty where one did, or none was to have one.
+def fault_of(episodes: Sequence[Episode]) -> str | None:
+    """Why not one answer got the verdict that it should have had; empty where one did, None where none was to have one.
 
-    An answer without code is scored by its form alone, which says nothing of the judge.
+    An answer without code is scored by its form alone, which says nothing of the judge: neither that it is gone nor
+    that it is back.
     """
     turns = [turn for episode in episodes for turn in episode.turns]
     if not turns:
         return "no problem's prompt fits play.max_prompt_tokens"
     due = [turn for turn in turns if turn.evaluation is not None or turn.answer.finish == "failed"]
-    if not due or any(turn.reward is not None for turn in due):
+    if not due:
+        return None
+    if any(turn.reward is not None for turn in due):
         return ""
     evaluation = due[-1].evaluation
     told = due[-1].answer.error if evaluation is None else evaluation.message

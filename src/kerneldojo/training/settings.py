@@ -64,14 +64,16 @@ def first_error(error: ValidationError, table: Any) -> str:
     """The first mistake that pydantic found in `table`, as `key: what is wrong`, and how many more there are."""
     mistakes = error.errors(include_url=False)
     mistake = mistakes[0]
-    # Beside keys the place has names of Python's types, one for each that was tried.
-    key = ".".join(part for part in _keys(mistake["loc"], table) if not TYPE.search(part))
+    # Beside keys the place has names of Python's types, one for each that was tried: they share one mistake.
+    keys = [".".join(part for part in _keys(one["loc"], table) if not TYPE.search(part)) for one in mistakes]
+    key, found = keys[0], set(keys)
+    others = [one for one in found - {key} if not any(other.startswith(f"{one}.") for other in found)]
     words = "unknown key" if mistake["type"] == "extra_forbidden" else mistake["msg"].removeprefix("Value error, ")
     for pattern, word in IN_TOML:
         words = pattern.sub(word, words)
     shown = repr(mistake["input"])
     given = f" (given: {shown})" if mistake["type"] != "missing" and len(shown) <= 60 else ""
-    more = f"; and {len(mistakes) - 1} more" if len(mistakes) > 1 else ""
+    more = f"; and {len(others)} more" if others else ""
     return " ".join(f"{key + ': ' if key else ''}{words}{given}{more}".split())
 
 

@@ -98,7 +98,7 @@ class _Training:
             if ranks.from_first(stop.wanted):
                 return "stopped"
             record = self._take_step(self._next_batches())
-            if self.step % config.evaluate_every == 0 or self.step == self.num_steps:
+            if self.validation and (self.step % config.evaluate_every == 0 or self.step == self.num_steps):
                 record["validation"] = {"loss": self._validation_loss()}
             if journal is not None:
                 journal.write(record)
@@ -147,8 +147,6 @@ class _Training:
 
     def _validation_loss(self) -> float:
         """Mean loss a token on the samples kept apart."""
-        if not self.validation:
-            return math.nan
         packing = self.config.packing
         batches = self.learner.pack(self.validation, packing.row_tokens, packing.micro_batch_tokens)
         num_tokens = sum(len(sample.answer) for sample in self.validation)
