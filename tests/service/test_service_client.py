@@ -103,6 +103,18 @@ def test_the_asynchronous_client_does_the_same(service: ServiceProcess) -> None:
     asyncio.run(main())
 
 
+def test_a_thousand_verdicts_may_be_waited_for_at_once(service: ServiceProcess) -> None:
+    """With one pool of connections the client would be busy with these alone, and hear of nothing for minutes."""
+
+    async def main() -> None:
+        async with AsyncClient(service.url, token=TOKEN) as client:
+            sources = [f"passed at once {i}" for i in range(1200)]
+            found = await asyncio.gather(*(client.judge(PROBLEM, Candidate(source=source)) for source in sources))
+            assert len(found) == 1200 and all(evaluation.correct for evaluation in found)
+
+    asyncio.run(main())
+
+
 def test_a_service_is_an_executor(service: ServiceProcess) -> None:
     with ClientExecutor(service.url, token=TOKEN) as executor:
         assert executor.num_slots == 8 and executor.devices()[0].name == "auto"

@@ -12,6 +12,7 @@ import httpx
 from kerneldojo.client import steps
 from kerneldojo.client.connection import STREAM_TIMEOUT, Absence, arguments
 from kerneldojo.client.many import Window
+from kerneldojo.client.pools import Pools
 from kerneldojo.client.steps import Lines, Pause, Retries, Setback, Steps, passing_trouble
 from kerneldojo.schema import Candidate, Evaluation, Job, Problem
 from kerneldojo.service.records import (
@@ -39,7 +40,7 @@ class AsyncClient:
         retries: Retries | None = None,
     ) -> None:
         """`name` is the queue that tasks go to where the service has no tokens (else the token's name decides)."""
-        self._http = httpx.AsyncClient(**arguments(url, token, name))
+        self._pools = Pools(arguments(url, token, name))
         self._retries = retries or Retries()
         self._absence = Absence(url, self._retries.give_up_seconds)
 
@@ -87,9 +88,10 @@ class AsyncClient:
         lines = Lines()
         lost: httpx.TransportError | None = None
         try:
-            async with self._http.stream(
-                "POST", "/v1/results", content=out.collection(), timeout=STREAM_TIMEOUT
-            ) as reply:
+            async with (
+                self._pools.one() as http,
+                http.stream("POST", "/v1/results", content=out.collection(), timeout=STREAM_TIMEOUT) as reply,
+            ):
                 if reply.status_code >= 400:
                     await reply.aread()
                 if (trouble := passing_trouble(reply)) is None:
@@ -161,9 +163,10 @@ class AsyncClient:
                     reply = None
                 else:
                     try:
-                        reply = await self._http.request(
-                            step.method, step.path, params=step.params, content=step.body, timeout=step.timeout
-                        )
+                        async with self._pools.one() as http:
+                            reply = await http.request(
+                                step.method, step.path, params=step.params, content=step.body, timeout=step.timeout
+                            )
                     except httpx.TransportError as error:
                         reply = error
                     else:
@@ -176,7 +179,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connections; what was submitted goes on."""
-        await self._http.aclose()
+        await self._pools.close()
 
     async def __aenter__(self) -> AsyncClient:
         return self
