@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack
 
-from endpoint_server import EndpointServer, running
 from policy_requests import request
 
+from endpoint_server import EndpointServer, running
 from kerneldojo.policies.connections import REQUESTS_PER_CLIENT, Clients
 from kerneldojo.policies.endpoint import EndpointConfig, EndpointPolicy
 

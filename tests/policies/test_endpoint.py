@@ -9,9 +9,9 @@ from email.utils import formatdate
 from types import SimpleNamespace
 
 import pytest
-from endpoint_server import EndpointServer, running
 from policy_requests import request
 
+from endpoint_server import EndpointServer, running
 from kerneldojo.policies import require_trainable
 from kerneldojo.policies.endpoint import EndpointConfig, EndpointPolicy
 from kerneldojo.policies.rates import Allowance

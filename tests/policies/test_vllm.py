@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from endpoint_server import EndpointServer, running
 from policy_requests import request
 
+from endpoint_server import EndpointServer, running
 from kerneldojo.policies import require_trainable
 from kerneldojo.policies.retrying import RetryConfig
 from kerneldojo.policies.vllm import VllmConfig, VllmPolicy
