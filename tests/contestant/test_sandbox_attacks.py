@@ -241,10 +241,15 @@ def test_forbidden_system_calls(scratch: Path) -> None:
 
     def forked(name: str) -> str:
         reading, writing = os.pipe()  # each in a process of its own: what works would change the next
-        if os.fork() == 0:
+        child = os.fork()
+        if child == 0:
             os.write(writing, attack(name).encode())
             os._exit(0)
-        return os.read(reading, 64).decode()
+        os.close(writing)  # or one that dies on the way would be waited for until the deadline, and nobody told which
+        told = os.read(reading, 64).decode()
+        os.close(reading)
+        _, status = os.waitpid(child, 0)
+        return told or f"died ({status})"
 
     filtered = inside(lambda: {name: forked(name) for name in CALLS}, scratch, only("seccomp")).value
     assert filtered == dict.fromkeys(CALLS, "EPERM")
