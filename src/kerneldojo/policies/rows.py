@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -87,10 +88,23 @@ class Row:
     """Tokens sampled so far."""
 
 
-class Samples(Protocol):
+class Samples(ABC):
     """What answers in training: the sampler of this process (`Sampler`), or a server (`ServedSampler`)."""
 
     config: SamplerConfig
+
+    @property
+    @abstractmethod
+    def positions(self) -> int | None:
+        """Tokens that the model can hold, prompt and answer together; None for no bound."""
+
+    @abstractmethod
+    def serve(self, take: Take, give: Give, expected: Sequence[Row] = ()) -> None:
+        """Sample rows as they come, until `take` returns None and all have ended. `expected` sizes the memory."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Try it out. Raises ValueError in one line."""
 
     def row(
         self,
@@ -102,42 +116,16 @@ class Samples(Protocol):
         top_p: float = 1.0,
         tag: Any = None,
     ) -> Row:
-        """A row for `serve`, checked. Raises ValueError in one line."""
-        ...
-
-    def serve(self, take: Take, give: Give, expected: Sequence[Row] = ()) -> None:
-        """Sample rows as they come, until `take` returns None and all have ended."""
-        ...
-
-    def check(self) -> None:
-        """Try it out. Raises ValueError in one line."""
-        ...
-
-
-def checked_row(
-    positions: int | None,
-    prompt: Sequence[int],
-    max_tokens: int,
-    *,
-    temperature: float = 1.0,
-    seed: int = 0,
-    top_p: float = 1.0,
-    tag: Any = None,
-) -> Row:
-    """A row for a model of so many positions, cut to what fits.
-
-    Raises:
-        ValueError: in one line.
-    """
-    positions = positions or (1 << 31)
-    if not prompt:
-        raise ValueError("a prompt needs at least one token")
-    if len(prompt) >= positions:
-        raise ValueError(f"a prompt of {len(prompt)} tokens does not fit a model of {positions} positions")
-    if max_tokens < 1 or temperature < 0 or not 0 < top_p <= 1:
-        given = f"max_tokens={max_tokens}, temperature={temperature}, top_p={top_p}"
-        raise ValueError(f"need max_tokens >= 1, temperature >= 0 and 0 < top_p <= 1, not {given}")
-    return Row(tuple(prompt), min(max_tokens, positions - len(prompt)), temperature, seed, top_p, tag)
+        """A row for `serve`, cut to what fits. Raises ValueError in one line."""
+        positions = self.positions or (1 << 31)
+        if not prompt:
+            raise ValueError("a prompt needs at least one token")
+        if len(prompt) >= positions:
+            raise ValueError(f"a prompt of {len(prompt)} tokens does not fit a model of {positions} positions")
+        if max_tokens < 1 or temperature < 0 or not 0 < top_p <= 1:
+            given = f"max_tokens={max_tokens}, temperature={temperature}, top_p={top_p}"
+            raise ValueError(f"need max_tokens >= 1, temperature >= 0 and 0 < top_p <= 1, not {given}")
+        return Row(tuple(prompt), min(max_tokens, positions - len(prompt)), temperature, seed, top_p, tag)
 
 
 Take = Callable[[int, bool], "list[Row] | None"]

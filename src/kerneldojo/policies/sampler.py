@@ -23,13 +23,13 @@ from kerneldojo.policies import agreement
 from kerneldojo.policies.attention import grouped
 from kerneldojo.policies.decoding import DecodingState, Graphs, Shape, Start
 from kerneldojo.policies.layers import compile_decoding
-from kerneldojo.policies.rows import Give, Row, Sampled, SamplerConfig, Take, checked_row, each, end_ids_of
+from kerneldojo.policies.rows import Give, Row, Sampled, SamplerConfig, Samples, Take, each, end_ids_of
 from kerneldojo.policies.weights import SamplingCopy
 
 __all__ = ["Give", "Row", "Sampled", "Sampler", "SamplerConfig", "Take", "end_ids_of"]
 
 
-class Sampler:
+class Sampler(Samples):
     """Samples from a causal language model of transformers. Not safe for use by several threads at once."""
 
     def __init__(
@@ -146,19 +146,10 @@ class Sampler:
         self.serve(take, give, expected=rows)
         return [results[index] for index in range(len(prompts))]
 
-    def row(
-        self,
-        prompt: Sequence[int],
-        max_tokens: int,
-        *,
-        temperature: float = 1.0,
-        seed: int = 0,
-        top_p: float = 1.0,
-        tag: Any = None,
-    ) -> Row:
-        """A row for `serve`, checked. Raises ValueError in one line."""
-        positions = getattr(self.model.config, "max_position_embeddings", None)
-        return checked_row(positions, prompt, max_tokens, temperature=temperature, seed=seed, top_p=top_p, tag=tag)
+    @property
+    def positions(self) -> int | None:
+        """See `rows.Samples`."""
+        return getattr(self.model.config, "max_position_embeddings", None)
 
     @torch.inference_mode()
     def serve(self, take: Take, give: Give, expected: Sequence[Row] = ()) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import openai
 
-from kerneldojo.policies.rows import Give, Row, Sampled, SamplerConfig, ServedConfig, Take, checked_row
+from kerneldojo.policies.rows import Give, Row, Sampled, SamplerConfig, Samples, ServedConfig, Take
 from kerneldojo.policies.vllm import VllmConfig, VllmPolicy
 
 LOOK_SECONDS = 0.5
@@ -31,7 +31,7 @@ LOAD_SECONDS = 1800.0
 """Longest time that loading weights may take."""
 
 
-class ServedSampler:
+class ServedSampler(Samples):
     """Samples by a vLLM server. See `rows.Samples`."""
 
     def __init__(self, config: ServedConfig, weights: Path, end_ids: Sequence[int], positions: int | None) -> None:
@@ -63,20 +63,10 @@ class ServedSampler:
         """Connections belong to one event loop, and so to one call of `serve`."""
         return VllmPolicy(self.served.url, config=self._settings)
 
-    def row(
-        self,
-        prompt: Sequence[int],
-        max_tokens: int,
-        *,
-        temperature: float = 1.0,
-        seed: int = 0,
-        top_p: float = 1.0,
-        tag: Any = None,
-    ) -> Row:
+    @property
+    def positions(self) -> int | None:
         """See `rows.Samples`."""
-        return checked_row(
-            self._positions, prompt, max_tokens, temperature=temperature, seed=seed, top_p=top_p, tag=tag
-        )
+        return self._positions
 
     def check(self) -> None:
         """See that the server gives ids and log-probabilities.
