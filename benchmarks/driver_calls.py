@@ -1,6 +1,6 @@
 """What verdicts ask of the NVIDIA driver, which does one thing at a time: calls and milliseconds a verdict.
 
-    PYTHONPATH=src python benchmarks/driver_calls.py --at-once 1 4 --pace apart beside
+    PYTHONPATH=src python benchmarks/driver_calls.py --at-once 1 4 --pace apart ahead
 
 A library that is loaded before all others (`probes/driver_calls.c`) times every ioctl of the judge and of what it
 hosts. *In the driver* is the time in which at least one call was: calls that wait for another's end are long, but count
@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, nargs="+", default=[4])
     parser.add_argument("--num", type=int, default=32)
     parser.add_argument(
-        "--pace", choices=["apart", "beside"], nargs="+", default=["apart"], help="contexts and windows"
+        "--pace", choices=["apart", "ahead"], nargs="+", default=["apart"], help="contexts and windows"
     )
     parser.add_argument("--size", choices=["full", "small"], default="full")
     arguments = parser.parse_args()
@@ -143,7 +143,7 @@ def main() -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     chosen = cases(arguments.size)
     for at_once, pace in itertools.product(arguments.at_once, arguments.pace):
-        settings = Pace(contexts_beside=pace == "beside")
+        settings = Pace() if pace == "ahead" else Pace(contexts_ahead=0)
         judge = Judge(num_verdicts=at_once, reuse_reference_times=True, pace=settings)
 
         def status(number: int, judge: Judge = judge) -> str:

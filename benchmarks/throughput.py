@@ -55,11 +55,11 @@ PACES = {
     "row": OLD.model_copy(update={"windows_in_a_row": NEW.windows_in_a_row}),
     "brisk": OLD.model_copy(update={"brisk_rounds": True}),
     "beside": OLD.model_copy(update={"profile_beside": True}),
-    "contexts": NEW.model_copy(update={"contexts_beside": True}),
+    "apart": NEW.model_copy(update={"contexts_ahead": 0}),
     "recycle": OLD.model_copy(update={"recycle_memory": True}),
 }
 """How windows follow each other: as the pool has it, without any of `schema.pace`, with one change alone, and with
-contexts that come and go beside windows too."""
+contexts that are made as they are needed, apart from windows."""
 STEADY = "softmax"
 SECTIONS = ("distinct", "floor", "disturbance", "triton", "cuda", "kernelbench", "kernelgym")
 WARM_NUMBERS = 50_000

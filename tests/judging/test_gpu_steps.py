@@ -107,7 +107,8 @@ class HostBench(Bench):
         self, server: ForkServer, capacity: int, num_kept: int, part_bytes: int = 1 << 28, pace: Pace | None = None
     ) -> None:
         whole, auditing = Shares(1, 1, 1 << 28), Shares(1, 0, 1 << 28)
-        shares = Shares(capacity, num_kept, part_bytes)
+        num_ahead = pace.contexts_ahead if pace is not None and capacity > 1 else 0
+        shares = Shares(capacity, num_kept, part_bytes, num_ahead=num_ahead)
         super().__init__(server, shares, "h100", whole=whole, auditing=auditing, pace=pace)
         self.given: list[Shares] = []
 
@@ -116,6 +117,8 @@ class HostBench(Bench):
         return Arena.create(1 << 30)
 
     def close(self) -> None:
+        if self.blanks is not None:
+            self.blanks.close()
         self.runners.close()
 
 
@@ -198,9 +201,9 @@ def asked(monkeypatch: pytest.MonkeyPatch, windows: Windows) -> dict[Session, li
     told: dict[Session, list[str]] = defaultdict(list)
     post, begin = Session.post, Session.__init__
 
-    def noted(session: Session, operation: str, **fields: Any) -> None:
+    def noted(session: Session, operation: str, *descriptors: Any, **fields: Any) -> None:
         told[session].append(operation)
-        post(session, operation, **fields)
+        post(session, operation, *descriptors, **fields)
 
     def begun(session: Session, *arguments: Any, **options: Any) -> None:
         begin(session, *arguments, **options)
@@ -250,9 +253,9 @@ def test_a_verdict_opens_what_it_needs_when_it_needs_it(
 ) -> None:
     findings = passed(judge(bench, HONEST, tmp_path))
     runner, contestant, twin = asked
-    assert asked[contestant][:4] == ["parse", "release", "load", "open"]
+    assert asked[contestant][:4] == ["parse", "furnish", "load", "open"]
     assert asked[runner][:2] == ["open", "load"]
-    assert asked[twin][:3] == ["release", "open", "load"]
+    assert asked[twin][:3] == ["furnish", "open", "load"]
     assert asked[runner][-1] == "settle"
     assert [session.ended is None for session in asked] == [True, False, False]
     assert idle(bench)[0].hosted.session is runner
@@ -269,9 +272,9 @@ def test_the_twin_is_on_its_way_while_the_rounds_are_played(
     order: list[tuple[Session, str]] = []
     post = Session.post
 
-    def noted(session: Session, operation: str, **fields: Any) -> None:
+    def noted(session: Session, operation: str, *descriptors: Any, **fields: Any) -> None:
         order.append((session, operation))
-        post(session, operation, **fields)
+        post(session, operation, *descriptors, **fields)
 
     monkeypatch.setattr(Session, "post", noted)
     passed(judge(bench, HONEST, tmp_path))
@@ -334,7 +337,7 @@ def test_an_extension_is_built_once_for_both_sides_and_nobody_is_left_when_time_
     assert frozen_for_others == [True]
     runner, contestant, workshop, twin = asked
     assert asked[workshop] == ["count"]
-    assert asked[twin][:3] == ["release", "load", "open"]
+    assert asked[twin][:3] == ["furnish", "load", "open"]
     assert living == [4, 3], "all but the workshop"
     assert [session.ended is None for session in (runner, contestant, workshop, twin)] == [True, False, False, False]
     assert workshop.ended is not None
@@ -401,8 +404,8 @@ def is_stopped(session: Session) -> bool:
     ("source", "status", "expected"),
     [
         ("class ModelNew(:\n", Status.COMPILE_ERROR, ["parse"]),
-        ("import nothing_of_this_name\nModelNew = 1\n", Status.COMPILE_ERROR, ["parse", "release", "load"]),
-        ("raise SystemExit\nModelNew = 1\n", Status.COMPILE_ERROR, ["parse", "release", "load"]),
+        ("import nothing_of_this_name\nModelNew = 1\n", Status.COMPILE_ERROR, ["parse", "furnish", "load"]),
+        ("raise SystemExit\nModelNew = 1\n", Status.COMPILE_ERROR, ["parse", "furnish", "load"]),
     ],
 )
 def test_what_does_not_import_costs_no_context(
@@ -473,11 +476,11 @@ def test_a_fork_server_that_dies_takes_its_runners_with_it_and_no_more(
     assert len(idle(bench)) == 1
 
 
-@pytest.mark.parametrize("contexts_beside", [False, True])
+@pytest.mark.parametrize("contexts_ahead", [0, 2])
 def test_verdicts_beside_each_other_stand_still_in_a_window(
-    server: ForkServer, windows: Windows, asked: dict[Session, list[str]], tmp_path: Path, contexts_beside: bool
+    server: ForkServer, windows: Windows, asked: dict[Session, list[str]], tmp_path: Path, contexts_ahead: int
 ) -> None:
-    bench = HostBench(server, 3, 2, pace=Pace(contexts_beside=contexts_beside))
+    bench = HostBench(server, 3, 2, pace=Pace(contexts_ahead=contexts_ahead))
     bench._canary = AlwaysClean()  # type: ignore[assignment]
     sources = [*(f"{HONEST}# {number}\n" for number in range(3)), HONEST.replace("return y", "return y + 1")]
     with ThreadPoolExecutor(5) as threads:

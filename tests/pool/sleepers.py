@@ -15,7 +15,6 @@ class Sleeper:
         self.ended = None
         self.process = subprocess.Popen(["sleep", "600"])
         self.num_stops = 0
-        self.runs_beside_windows = False
         self.fault: Exception | None = None
 
     @property

@@ -28,7 +28,6 @@ class Ticking:
         command = ["sh", "-c", "while :; do echo tick; sleep 0.01; done"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
         self.ended = None
-        self.runs_beside_windows = False
         self.is_frozen = False
 
     def pids(self) -> list[int]:

@@ -120,21 +120,15 @@ def test_one_that_is_alone_lets_nobody_in_and_waits_for_those_inside() -> None:
     assert after.is_set()
 
 
-@pytest.mark.parametrize("how", ["its processes end", "a process makes its context"])
-def test_what_is_done_beside_windows_holds_nobody_up(sleeper: Sleeper, how: str) -> None:
+def test_what_is_done_beside_windows_holds_nobody_up(sleeper: Sleeper) -> None:
     gate, away, back = Gate(2), threading.Event(), threading.Event()
 
     def other() -> None:
         with gate.admit() as guest:
             guest.sessions.append(sleeper)
-            if how == "its processes end":
-                with guest.beside_windows([sleeper]):
-                    away.set()
-                    back.wait(60)
-            else:
-                sleeper.runs_beside_windows = True
+            with guest.beside_windows([sleeper]):
                 away.set()
-                guest.wait(back.wait, 60.0)
+                back.wait(60)
             assert guest.sessions == [sleeper]
 
     thread = threading.Thread(target=other, daemon=True)

@@ -53,6 +53,10 @@ class Platform(Protocol):
         """Memory shared with the judge."""
         ...
 
+    def furnish(self, fds: list[int]) -> None:
+        """Take the descriptors of the memory shared with the judge, once, unless they came with the process."""
+        ...
+
     def open(self) -> None:
         """Make the device usable, if it is not yet: on CUDA a context, which is dear, and shared memory in it."""
         ...
@@ -112,11 +116,19 @@ class HostPlatform:
     capability = (9, 0)
     """Compute capability of the GPU that extensions are compiled for."""
 
+    arena: HostArena
+    """There once the platform is furnished."""
+
     def __init__(self, arena_fds: list[int]) -> None:
-        self.arena = HostArena.open(arena_fds[0])
+        if arena_fds:
+            self.furnish(arena_fds)
         self.workshop: Line | None = None
         """Who builds extensions once for two, in verdicts that have one."""
         self._inputs: list[tuple[int, int]] = []
+
+    def furnish(self, fds: list[int]) -> None:
+        """Map the arena."""
+        self.arena = HostArena.open(fds[0])
 
     def open(self) -> None:
         """It is there."""
@@ -260,7 +272,10 @@ def open_platform(flavour: str, arena_fds: list[int], device: str, workshop: Lin
     from kerneldojo.contestant import tree
     from kerneldojo.devices.cuda.platform import CudaPlatform
 
-    return CudaPlatform(arena_fds, device, tree.decode, workshop)
+    cuda = CudaPlatform(device, tree.decode, workshop)
+    if arena_fds:
+        cuda.furnish(arena_fds)
+    return cuda
 
 
 def find_toolchain(flavour: str, device: str) -> Toolchain:

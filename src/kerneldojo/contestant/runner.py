@@ -5,7 +5,8 @@ seeds it gets are spent on the call for which they came, expected outputs never 
 answers are claims; what counts are the bytes that it leaves in the arena.
 
 Commands are JSON objects with an `op` and a `number`; each gets exactly one answer, which repeats the number and holds
-either results or a `failure`.
+either results or a `failure`. Memory shared with the judge comes when the process is made or, where that is before
+anybody knows for whom, as descriptors beside a command (`open` or `furnish`).
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ def main(
     while True:
         try:
             command = command or channel.receive(IDLE_SECONDS)
+            if descriptors := channel.take_descriptors():
+                command["descriptors"] = descriptors
             answer = runner.answer(command)
             try:
                 channel.send(answer, timeout=IDLE_SECONDS)
@@ -127,7 +130,14 @@ class Runner:
 
     def do_open(self, command: dict[str, Any]) -> dict[str, Any]:
         """Make the device usable now; without this it is when something first needs it."""
+        if "descriptors" in command:
+            self._platform.furnish(command["descriptors"])
         self._platform.open()
+        return {}
+
+    def do_furnish(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Take the memory that came beside the command, before anything of the hosted code's is here."""
+        self._platform.furnish(command["descriptors"])
         return {}
 
     def do_parse(self, command: dict[str, Any]) -> dict[str, Any]:

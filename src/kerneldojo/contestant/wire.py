@@ -9,7 +9,9 @@ the runner of ours on the other side never sends one, so the code that it hosts 
 from __future__ import annotations
 
 import array
+import fcntl
 import json
+import os
 import select
 import socket
 import struct
@@ -21,6 +23,8 @@ MAX_FRAME_BYTES = 8 << 20
 """Longest frame that is accepted; a source of one MiB in JSON escapes fits."""
 
 MAX_FDS = 8
+LOWEST_TAKEN = 200
+"""Number from which on descriptors that came are kept."""
 
 
 class WireError(Exception):
@@ -122,6 +126,17 @@ class Channel:
             return False
         except OSError:
             return True
+
+    def take_descriptors(self) -> list[int]:
+        """The descriptors that came so far, moved to high numbers; whoever takes them closes them.
+
+        A process that was forked may hold libraries that remember low numbers from its parent, where those were open.
+        """
+        taken, self.received_fds = self.received_fds, []
+        moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, LOWEST_TAKEN) for fd in taken]
+        for fd in taken:
+            os.close(fd)
+        return moved
 
     def close(self) -> None:
         """Close the socket and any descriptor that was received and not taken."""

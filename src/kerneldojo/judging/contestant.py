@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from kerneldojo.contestant import tree
-from kerneldojo.judging.ends import Failed, HostedEnd, Infrastructure, Tampered, readable, seconds_of
+from kerneldojo.devices.cuda.page import WANTS_DEVICE
+from kerneldojo.judging.ends import Died, Failed, HostedEnd, Infrastructure, Tampered, readable, seconds_of
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.ruling import of_candidate
@@ -87,30 +88,47 @@ class Contestant:
         """Wait until it is read."""
         self._collect(timeout)
 
-    def wait_ready(self, timeout: float) -> None:
-        """After `collect_parse`, before `post_load`: wait until all is there that the source will meet.
+    def collect_trial(self, timeout: float) -> None:
+        """As `collect_load`, in a process without memory of the device's, which ends when the source wants the device.
+
+        Raises:
+            Ruling: the source does not import.
+        """
+        try:
+            self.hosted.collect(timeout)
+        except Died as end:
+            if end.exit_code != WANTS_DEVICE:  # Who says so falsely is tried once more, with a device.
+                raise of_candidate(end, "import", self._candidate.source) from None
+        except HostedEnd as end:
+            raise of_candidate(end, "import", self._candidate.source) from None
+
+    def furnish(self, timeout: float) -> None:
+        """After `collect_parse`, before `post_load`: give it its memory, and wait until all is there that the source
+        will meet.
 
         Raises:
             Infrastructure: it ended on the way, and nothing of the candidate's had run yet.
         """
-        try:
-            self.hosted.ask("release", timeout=timeout)
-        except HostedEnd as end:
-            raise Infrastructure(f"a contestant could not be made ready: {end}") from None
+        self.post_furnish()
+        self.collect_furnish(timeout)
 
-    def post_open(self, *, beside_windows: bool = False) -> None:
-        """Begin to make its context; raises `HostedEnd`. Whose fault it is depends on what has run in it.
+    def post_furnish(self) -> None:
+        """Begin what `furnish` does."""
+        with _not_its_doing():
+            self.hosted.post_furnish()
 
-        Args:
-            beside_windows: whether it goes on while another verdict is timed: only if nothing has.
-        """
-        self.hosted.session.runs_beside_windows = beside_windows
+    def collect_furnish(self, timeout: float) -> None:
+        """Wait for what `post_furnish` began."""
+        with _not_its_doing():
+            self.hosted.collect(timeout)
+
+    def post_open(self) -> None:
+        """Begin to make its context; raises `HostedEnd`. Whose fault it is depends on what has run in it."""
         self.hosted.post("open")
 
     def collect_open(self, timeout: float) -> None:
         """Wait until the context is there; raises `HostedEnd`."""
         self.hosted.collect(timeout)
-        self.hosted.session.runs_beside_windows = False
 
     def load(self, timeout: float) -> None:
         """Import the source."""
@@ -239,6 +257,15 @@ class Contestant:
     def _take_named(self, pairs: Any, stage: str) -> dict[str, torch.Tensor]:
         with self._blamed(stage):
             return self.hosted.take_named(pairs)
+
+
+@contextmanager
+def _not_its_doing() -> Generator[None]:
+    """Nothing of the candidate's has run in it yet."""
+    try:
+        yield
+    except HostedEnd as end:
+        raise Infrastructure(f"a contestant could not be made ready: {end}") from None
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:

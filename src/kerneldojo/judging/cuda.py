@@ -25,6 +25,7 @@ from kerneldojo.devices.cuda.driver import CudaError
 from kerneldojo.devices.cuda.launchers import checked
 from kerneldojo.devices.cuda.memory import is_out_of_memory
 from kerneldojo.judging.audits import Auditor
+from kerneldojo.judging.blanks import OPEN_SECONDS
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.ends import HostedEnd, Infrastructure
 from kerneldojo.judging.gate import Guest
@@ -36,7 +37,7 @@ from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.ruling import Ruling, of_candidate
 from kerneldojo.judging.shares import CONTEXT_BYTES
-from kerneldojo.judging.twin import OPEN_SECONDS, Twin, ours
+from kerneldojo.judging.twin import Twin
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.judging.workshop import Workshop
 from kerneldojo.languages import Language
@@ -138,36 +139,7 @@ class _Verdict:
                 reference = stack.enter_context(bench.lent_reference(findings.problem, protocol, guest))
                 inputs = reference.hosted.arena.inputs
                 parties = stack.enter_context(self._parties())
-                contestant = bench.contestant(findings.candidate, protocol, guest, inputs, self._line())
-                parties.append(contestant.hosted.session)
-                contestant.post_parse()
-                contestant.collect_parse(protocol.load_timeout)
-                contestant.wait_ready(protocol.load_timeout)
-            if self._opens_first:
-                self._open(reference, contestant, inputs)
-            with findings.stage("build"):
-                parties += self.workshop.open(bench, protocol, guest)
-                contestant.post_load()
-                early = self._silent(parties, inputs) if self._is_slow_to_build else None
-                if early is not None:
-                    early.wait_ready(self._build_seconds)
-                    early.post_load()
-                try:
-                    contestant.collect_load(self._build_seconds)
-                except Ruling:
-                    self.workshop.check()
-                    raise
-                contestant.hosted.session.wait_started()
-                findings.isolation = contestant.hosted.session.measures
-            if not self._opens_first:
-                self._open(reference, contestant, inputs)
-            twin = Twin(
-                early or self._silent(parties, inputs),  # Locked in meanwhile, and no more than that.
-                self._build_seconds,
-                lambda: self._opening(twin.contestant, inputs),
-                is_loading=early is not None,
-                is_beside_windows=bench.pace.contexts_beside,
-            )
+            contestant, twin = self._contestant(reference, parties, inputs)
             with findings.stage("audit"):
                 limit = bench.room(guest).heap_bytes
                 conduct = self.auditor.conduct(findings, reference, limit, has_more=bench.has_more(guest))
@@ -175,18 +147,101 @@ class _Verdict:
             self._play(match, twin)
             Measurement(bench, guest, findings, self.workshop, match, twin).take(inputs)
 
-    @property
-    def _opens_first(self) -> bool:
-        """Whether the contestant's context is made before its source is imported, so that windows need not wait."""
-        return self.bench.pace.contexts_beside and not self._is_slow_to_build
-
-    def _open(self, reference: Reference, contestant: Contestant, inputs: Any) -> None:
+    def _contestant(self, reference: Reference, parties: list[Session], inputs: Any) -> tuple[Contestant, Twin]:
+        """The contestant with its source loaded and its device open, and a twin that may set out."""
+        if self._is_ahead:
+            contestant = self._taken(reference, parties, inputs)
+            return contestant, Twin(
+                lambda is_waiting: self._opened(parties, inputs, silent=True, is_waiting=is_waiting),
+                self._build_seconds,
+                lambda twin: self._opening(twin, inputs),
+                "open",
+            )
+        contestant, early = self._made(parties, inputs)
         with self.findings.stage("contexts"):
             reference.post_open()
-            with ours() if self._opens_first else self._opening(contestant, inputs):
-                contestant.post_open(beside_windows=self._opens_first)
+            with self._opening(contestant, inputs):
+                contestant.post_open()
                 reference.prepare()
                 contestant.collect_open(OPEN_SECONDS)
+        silent = early or self._silent(parties, inputs)  # Locked in meanwhile, and no more than that.
+        return contestant, Twin(
+            lambda _: silent,
+            self._build_seconds,
+            lambda twin: self._opening(twin, inputs),
+            "loading" if early is not None else "enclosed",
+        )
+
+    @property
+    def _is_ahead(self) -> bool:
+        """Whether its processes are such as have opened the device already.
+
+        Not in languages that are slow to build, where importing takes far longer than a context, and must not be done
+        once more to see whether there is anything to build.
+        """
+        is_slow = self._is_slow_to_build or "cpp_extension" in self.findings.candidate.source
+        return self.bench.blanks is not None and not self.guest.is_alone and not is_slow
+
+    def _taken(self, reference: Reference, parties: list[Session], inputs: Any) -> Contestant:
+        """A contestant that had its device open; none is taken before the source has imported once without."""
+        findings, protocol = self.findings, self.findings.protocol
+        with findings.stage("build"):
+            trial = self.bench.trial(findings.candidate, protocol, self.guest)
+            parties.append(trial.hosted.session)
+            trial.post_parse()
+            trial.collect_parse(protocol.load_timeout)
+            trial.post_load()
+            trial.collect_trial(protocol.load_timeout)
+            trial.hosted.session.order_end()
+        with findings.stage("contexts"):
+            reference.post_open()
+            contestant = self._opened(parties, inputs)
+            assert contestant is not None
+            reference.prepare()
+            contestant.collect_furnish(OPEN_SECONDS)
+        with findings.stage("build"):
+            contestant.load(protocol.load_timeout)
+            findings.isolation = contestant.hosted.session.measures
+        return contestant
+
+    def _opened(
+        self, parties: list[Session], inputs: Any, *, silent: bool = False, is_waiting: bool = True
+    ) -> Contestant | None:
+        """One on its way to being furnished, or the twin, which is not."""
+        findings = self.findings
+        party = self.bench.opened(
+            findings.candidate, findings.protocol, self.guest, inputs, silent=silent, is_waiting=is_waiting
+        )
+        if party is not None:
+            parties.append(party.hosted.session)
+            if not silent:
+                party.post_furnish()
+        return party
+
+    def _made(self, parties: list[Session], inputs: Any) -> tuple[Contestant, Contestant | None]:
+        """A contestant with its source loaded and no context yet, and its twin where that builds beside it."""
+        bench, findings, protocol = self.bench, self.findings, self.findings.protocol
+        with findings.stage("start"):
+            contestant = bench.contestant(findings.candidate, protocol, self.guest, inputs, self._line())
+            parties.append(contestant.hosted.session)
+            contestant.post_parse()
+            contestant.collect_parse(protocol.load_timeout)
+            contestant.furnish(protocol.load_timeout)
+        with findings.stage("build"):
+            parties += self.workshop.open(bench, protocol, self.guest)
+            contestant.post_load()
+            early = self._silent(parties, inputs) if self._is_slow_to_build else None
+            if early is not None:
+                early.furnish(self._build_seconds)
+                early.post_load()
+            try:
+                contestant.collect_load(self._build_seconds)
+            except Ruling:
+                self.workshop.check()
+                raise
+            contestant.hosted.session.wait_started()
+            findings.isolation = contestant.hosted.session.measures
+        return contestant, early
 
     @property
     def _build_seconds(self) -> float:
@@ -219,7 +274,7 @@ class _Verdict:
                 for session in sessions:
                     session.order_end()
                 stack.callback(self.bench.tidy)
-                if self.bench.pace.contexts_beside:
+                if self.bench.blanks is not None:
                     stack.enter_context(self.guest.beside_windows(sessions))
                 for session in sessions:
                     stack.callback(session.close)

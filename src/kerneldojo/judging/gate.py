@@ -119,7 +119,7 @@ class Gate:
                 self._changed.wait_for(lambda: not any(other.is_busy for other in self._guests if other is not guest))
                 others = [other for other in self._guests if other is not guest]
             theirs = [session for other in others for session in other.sessions]
-            freeze([session for session in theirs if not session.runs_beside_windows], stop.frozen)
+            freeze(theirs, stop.frozen)
             guest.seconds_stopping += time.monotonic() - since
         except BaseException:
             self.close_window()

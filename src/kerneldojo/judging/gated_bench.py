@@ -1,7 +1,8 @@
 """What a device's bench is, whatever the device: a gate, a fork server, and reference runners that live on.
 
 What is made here are the hosted processes of a verdict. Each has a session (a process, locked in) from the moment it
-is asked for, and a context only once it is told to open its device: a context is what a GPU cannot make many of.
+is asked for, and a context only once it is told to open its device: a context is what a GPU cannot make many of. Where
+several verdicts are judged at once, contexts are made ahead, in blanks, and a verdict's processes are such ones.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from typing import Any
 
 from kerneldojo.devices.cuda.driver import CudaError
 from kerneldojo.devices.cuda.precompiled import Precompiled
+from kerneldojo.judging.blanks import OPEN_SECONDS, Blanks
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.cores import Cores
-from kerneldojo.judging.ends import HostedEnd
+from kerneldojo.judging.ends import HostedEnd, Infrastructure
 from kerneldojo.judging.gate import Gate, Guest
 from kerneldojo.judging.idleness import Canary, measure_idle
-from kerneldojo.judging.processes import ForkServer, Session
+from kerneldojo.judging.processes import ForkServer, NoArena, Session
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.reference import Reference, patience
 from kerneldojo.judging.reference_times import ReferenceTimes
@@ -42,14 +44,15 @@ class GatedSession(Session):
         server: ForkServer,
         arena: Any,
         request: dict[str, Any],
-        guest: Guest,
+        guest: Guest | None = None,
         line: socket.socket | None = None,
         *,
         is_workshop: bool = False,
     ) -> None:
         self._guest: Guest | None = None
         super().__init__(server, arena, request, line, is_workshop=is_workshop)
-        self.attend(guest)
+        if guest is not None:
+            self.attend(guest)
 
     def attend(self, guest: Guest) -> None:
         """Belong to this verdict from now on."""
@@ -109,6 +112,10 @@ class Bench(ABC):
         self.gate = Gate(shares.capacity, Cores.of(cores), self.pace.windows_in_a_row)
         """A timing window has the device to itself."""
         self.runners = Runners(shares.num_kept)
+        self.blanks: Blanks | None = None
+        """Processes with an open device that are nobody's yet; None where contexts are made as they are needed."""
+        if shares.num_ahead:
+            self.blanks = Blanks(lambda wanted: GatedSession(self.server, NoArena(), wanted), shares.num_ahead)
         self.reference_times: ReferenceTimes | None = None
         self._canary: Canary | None = None
         atexit.register(self.close)  # Its fork server did so before, so it is still there when runners end.
@@ -161,6 +168,8 @@ class Bench(ABC):
         key = content_hash(problem.source, json.dumps(wanted, sort_keys=True))
         has_all = room != self.shares
         if has_all:  # Also what others have left behind; and a runner so large serves nobody else.
+            if self.blanks is not None:
+                self.blanks.evict()
             self.runners.evict()
             self.tidy(most_bytes=0)
         reference = None if has_all else self.runners.take(key)
@@ -208,6 +217,52 @@ class Bench(ABC):
         guest.budgets.append(contestant.hosted)
         return contestant
 
+    def trial(self, candidate: Candidate, protocol: Protocol, guest: Guest) -> Contestant:
+        """A process that sees whether a source imports, and opens no device."""
+        wanted = request(protocol, self.device, self.device_nodes())
+        contestant = Contestant(GatedSession(self.server, NoArena(), wanted, guest), candidate, protocol.timeout)
+        guest.budgets.append(contestant.hosted)
+        return contestant
+
+    def opened(
+        self,
+        candidate: Candidate,
+        protocol: Protocol,
+        guest: Guest,
+        inputs: Any,
+        *,
+        silent: bool = False,
+        is_waiting: bool = True,
+    ) -> Contestant | None:
+        """A contestant that has an open device already, and is to be furnished.
+
+        Args:
+            candidate, protocol, guest, inputs, silent: as for `contestant`.
+            is_waiting: whether to wait for one; else there may be None.
+
+        Raises:
+            Infrastructure: none can be made.
+        """
+        assert self.blanks is not None
+        wanted = request(protocol, self.device, self.device_nodes())
+        session, seconds = self.blanks.take(wanted), OPEN_SECONDS
+        while session is None and is_waiting:
+            if not (seconds := guest.wait(self.blanks.wait, seconds)):
+                raise Infrastructure(f"{self.device} made no context in {OPEN_SECONDS:.0f} s")
+            session = self.blanks.take(wanted)
+        if session is None:
+            return None
+        assert isinstance(session, GatedSession)
+        session.attend(guest)
+        try:
+            session.arena = self._arena(inputs, self.room(guest), silent=silent)
+        except BaseException:
+            session.close()
+            raise
+        contestant = Contestant(session, candidate, protocol.timeout)
+        guest.budgets.append(contestant.hosted)
+        return contestant
+
     def workshop(self, lines: Any, protocol: Protocol, guest: Guest) -> Session:
         """A process without the device that compiles for those at the other ends of `lines`."""
         wanted = request(protocol, self.device)
@@ -223,7 +278,8 @@ class Bench(ABC):
         """Whether a process with nothing of anybody's in it can open the device now, in memory like a contestant's."""
         session = self._session(protocol, guest, inputs, silent=False)
         try:
-            session.ask("open", timeout=60.0)
+            session.post("open", session.arena.fds)
+            session.collect(OPEN_SECONDS)
         except HostedEnd:
             return False
         finally:
@@ -241,15 +297,23 @@ class Bench(ABC):
         room: Shares | None = None,
     ) -> Session:
         self.enter()
-        room = room or self.room(guest)
         wanted = request(protocol, self.device, self.device_nodes())
+        arena = self._arena(inputs, room or self.room(guest), silent=silent)
         try:
-            arena = self.new_arena(inputs, room, silent=silent)
+            session = GatedSession(self.server, NoArena(), wanted, guest, line)
+        except BaseException:
+            arena.close()
+            raise
+        session.arena = arena  # It is told with its first command (`Hosted.post_furnish`).
+        return session
+
+    def _arena(self, inputs: Any, room: Shares, *, silent: bool) -> Any:
+        try:
+            return self.new_arena(inputs, room, silent=silent)
         except CudaError:
             self.runners.evict()  # What idle runners held, or our own allocator, may be what was missing.
             self.tidy(most_bytes=0)
-            arena = self.new_arena(inputs, room, silent=silent)
-        return GatedSession(self.server, arena, wanted, guest, line)
+            return self.new_arena(inputs, room, silent=silent)
 
     def measure_alone(
         self, guest: Guest, findings: Findings, action: Callable[[], None], of_candidate: Sequence[Session] = ()
@@ -267,6 +331,8 @@ class Bench(ABC):
         """End the fork server and all that hangs on it."""
         atexit.unregister(self.close)
         try:
+            if self.blanks is not None:
+                self.blanks.close()
             if len(self.runners):
                 self.enter()
             self.runners.close()

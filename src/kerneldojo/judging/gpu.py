@@ -69,7 +69,7 @@ class CudaBench(Bench):
             begun.close()
         super().__init__(
             server,
-            Shares.of(num_verdicts, total_bytes),
+            Shares.of(num_verdicts, total_bytes, (pace or Pace()).contexts_ahead),
             f"cuda:{index}",
             cores,
             Shares.whole(total_bytes),

@@ -69,11 +69,12 @@ class Measurement:
         is_well = has_own and self.twin.arrive()
         if has_own and not is_well:
             self.workshop.check()
-        is_called = is_well and preparation.post_twin(self.match, self.twin.contestant, drawn)
+        silent = self.twin.contestant if is_well else None
+        is_called = silent is not None and preparation.post_twin(self.match, silent, drawn)
         series = preparation.prepare(self.match, drawn, inputs, self.findings)  # While the twin compiles.
         del drawn
-        if is_called:
-            preparation.add_twin(series, self.twin.contestant)
+        if silent is not None and is_called:
+            preparation.add_twin(series, silent)
         self.findings.num_built = self.workshop.close()
         return series, is_well
 
@@ -120,13 +121,15 @@ class Measurement:
         findings = self.findings
         if not has_own or (findings.kernels and not any(kernel.own for kernel in findings.kernels)):
             raise no_own_kernel("the calls that were looked at")
-        if is_well and self.twin.contestant.hosted.session.ended is None:
-            silent = Match(self.match.reference, self.twin.contestant, self.match.conduct)
+        twin = self.twin.contestant
+        if is_well and twin is not None and twin.hosted.session.ended is None:
+            silent = Match(self.match.reference, twin, self.match.conduct)
             check_cause(silent, findings.protocol.cause_timeout, is_silent=True)
 
     @property
     def _of_candidate(self) -> list[Session]:
-        return [one.hosted.session for one in (self.match.contestant, self.twin.contestant)]
+        parties = (self.match.contestant, self.twin.contestant)
+        return [party.hosted.session for party in parties if party is not None]
 
     def _make_room(self) -> None:
         """With all of the device for one large problem: what torch keeps for later, the driver has no room for then."""

@@ -11,10 +11,13 @@ import logging
 import socket
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kerneldojo.contestant.arena import HostArena
+import torch
+
+from kerneldojo.contestant.arena import BadSlot, HostArena, Slot
 from kerneldojo.contestant.removal import remove_tree
 from kerneldojo.contestant.sandbox.processes import descendants
 from kerneldojo.contestant.scratch import own_folder
@@ -22,7 +25,7 @@ from kerneldojo.contestant.wire import ChannelClosed, DeadlinePassed, MalformedF
 from kerneldojo.judging.ends import Died, Infrastructure, Late, Tampered, failed
 from kerneldojo.judging.servers import ForkServer
 
-__all__ = ["ForkServer", "Session", "host_arena"]
+__all__ = ["ForkServer", "NoArena", "Session", "host_arena"]
 
 NUM_OWN = 2
 """Processes of a session below its keeper that hosted code did not start: itself, and the first of its namespace."""
@@ -30,12 +33,32 @@ NUM_OWN = 2
 log = logging.getLogger(__name__)
 
 
+class NoArena:
+    """The memory of a process that has none, or none yet."""
+
+    device = torch.device("cpu")
+    num_bytes = 0
+    most_told = 0
+    in_place = False
+    is_left = False
+    inputs = None
+    fds: tuple[int, ...] = ()
+
+    def view(self, slot: Slot) -> torch.Tensor:
+        """There is nothing to be seen; raises `BadSlot`."""
+        raise BadSlot("there is no shared memory")
+
+    def close(self) -> None:
+        """There is nothing to be given back."""
+
+
 class Session:
     """One hosted process.
 
     Args:
         server: where it is forked.
-        arena: memory shared with it; the session owns it from now on.
+        arena: memory shared with it; the session owns it from now on. With `NoArena` it may get some later: whoever
+            sets `arena` then has to send its descriptors beside a command.
         request: what the sandbox allows: `readable`, `device_nodes`, `limits`, `environment`, `device`.
         line: its line to a workshop, if it has one; the session owns it from now on.
         is_workshop: whether it is a workshop; then `arena` holds its lines and no memory.
@@ -57,8 +80,6 @@ class Session:
         """What isolation holds; known once `wait_started` returned."""
         self._keeper = 0
         """Process id of its keeper, known with `measures`; everything that is hosted hangs below it."""
-        self.runs_beside_windows = False
-        """Whether it need not stand still in others' windows: it is making a context, and is nobody's yet."""
         self._number = 0
         self._answered = 0
         self._pid = 0
@@ -91,15 +112,15 @@ class Session:
         self.post(operation, **fields)
         return self.collect(timeout)
 
-    def post(self, operation: str, **fields: Any) -> None:
-        """Send a command; its answer is fetched with `collect`."""
+    def post(self, operation: str, descriptors: Sequence[int] = (), **fields: Any) -> None:
+        """Send a command, and descriptors beside it; its answer is fetched with `collect`."""
         if self._door.is_closed():
             raise self._died()
         if self._door.has_unread():
             raise Tampered("it spoke without being asked")
         self._number += 1
         try:
-            self._door.send({"op": operation, "number": self._number, **fields})
+            self._door.send({"op": operation, "number": self._number, **fields}, descriptors)
         except ChannelClosed:
             raise self._died() from None
         except DeadlinePassed:

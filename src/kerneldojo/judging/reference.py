@@ -80,10 +80,10 @@ class Reference:
         self.num_uses += 1
 
     def post_open(self) -> None:
-        """On a GPU, begin to make its context, unless it has served before."""
+        """On a GPU, give it its memory and begin to make its context, unless it has served before."""
         if not self._is_loaded:
             with self._opening():
-                self.hosted.post("open")
+                self.hosted.post_furnish("open")
 
     def prepare(self) -> None:
         """After `post_open`: have the problem's source imported, unless it has served before."""

@@ -56,6 +56,8 @@ class Shares:
     judge_parts: float = JUDGE_PARTS
     num_processes: int = 3
     """Of each verdict: reference runner, contestant and twin."""
+    num_ahead: int = 0
+    """Processes that have opened the device before anybody asks for them; contexts and no more."""
     in_place: bool = False
     """Whether results stay in the heap: see `contestant.arena.Arena.in_place`."""
 
@@ -85,23 +87,28 @@ class Shares:
         process = 1 + self.heap_parts
         parts = self.capacity * (self.num_processes * process + self.input_parts + self.judge_parts)
         parts += self.num_kept * (process + self.input_parts)
-        return JUDGE_BYTES + int(parts * self.part_bytes) + num_contexts(self.capacity, self.num_kept) * CONTEXT_BYTES
+        contexts = num_contexts(self.capacity, self.num_kept, self.num_ahead)
+        return JUDGE_BYTES + int(parts * self.part_bytes) + contexts * CONTEXT_BYTES
 
     @classmethod
-    def of(cls, num_verdicts: int, total_bytes: int) -> Shares:
+    def of(cls, num_verdicts: int, total_bytes: int, num_ahead: int = 0) -> Shares:
         """Divide a device of `total_bytes`: fewer verdicts than asked for where they would not fit.
+
+        Contexts are made ahead, `num_ahead` of them, only where there are several verdicts at once.
 
         Kept runners get what leaves the parts of the others large: one where one verdict is judged at a time, so that
         large problems fit as they did without; two more for each further verdict, at most `MAX_KEPT`; none where there
         is hardly room for the verdicts.
         """
         capacity = max(1, num_verdicts)
-        while capacity > 1 and _part_bytes(capacity, 0, total_bytes) < LEAST_PART_BYTES:
+        while capacity > 1 and _part_bytes(capacity, 0, num_ahead, total_bytes) < LEAST_PART_BYTES:
             capacity -= 1
+        num_ahead = num_ahead if capacity > 1 else 0
         num_kept = min(2 * capacity - 1, MAX_KEPT)
-        while num_kept and _part_bytes(capacity, num_kept, total_bytes) < 2 * LEAST_PART_BYTES:
+        while num_kept and _part_bytes(capacity, num_kept, num_ahead, total_bytes) < 2 * LEAST_PART_BYTES:
             num_kept -= 1
-        return cls(capacity, num_kept, max(_part_bytes(capacity, num_kept, total_bytes), 1 << 21))
+        part_bytes = max(_part_bytes(capacity, num_kept, num_ahead, total_bytes), 1 << 21)
+        return cls(capacity, num_kept, part_bytes, num_ahead=num_ahead)
 
     @classmethod
     def whole(cls, total_bytes: int) -> Shares:
@@ -129,12 +136,12 @@ class Shares:
         )
 
 
-def num_contexts(capacity: int, num_kept: int) -> int:
+def num_contexts(capacity: int, num_kept: int, num_ahead: int = 0) -> int:
     """Contexts that may exist at once, the judge's own not counted."""
-    return 3 * capacity + num_kept
+    return 3 * capacity + num_kept + num_ahead
 
 
-def _part_bytes(capacity: int, num_kept: int, total_bytes: int) -> int:
-    free = total_bytes - JUDGE_BYTES - num_contexts(capacity, num_kept) * CONTEXT_BYTES
+def _part_bytes(capacity: int, num_kept: int, num_ahead: int, total_bytes: int) -> int:
+    free = total_bytes - JUDGE_BYTES - num_contexts(capacity, num_kept, num_ahead) * CONTEXT_BYTES
     parts = capacity * VERDICT_PARTS + num_kept * RUNNER_PARTS
     return min(free // parts, total_bytes // (LARGEST_SHARE * capacity))

@@ -16,8 +16,6 @@ class Freezable(Protocol):
     """A process that can be stopped; `judging.processes.Session` is one."""
 
     ended: Any
-    runs_beside_windows: bool
-    """Whether it need not stand still in others' windows."""
 
     def wait_started(self, timeout: float = 30.0) -> None:
         """Wait until it is there to be stopped, or has ended."""

@@ -10,42 +10,43 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
+from typing import Literal
 
+from kerneldojo.judging.blanks import OPEN_SECONDS
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.ends import HostedEnd, Infrastructure
 from kerneldojo.judging.ruling import Ruling
 
-OPEN_SECONDS = 60.0
-"""For making one context, while others make theirs."""
+Begun = Literal["open", "loading", "enclosed"]
+"""How far its process is at first: it has a device, or the source is being loaded in it, or it has nothing yet."""
 
 
 class Twin:
     """One twin, from the moment it is locked in until the candidate's source is loaded and its device open.
 
     Args:
-        contestant: its process.
+        bring: gives its process, as far as `begun` says; None if there is none yet, unless told to wait for it.
         build_seconds: how long it may take to load.
         opening: around making its context where the source is loaded before: says whose fault a failure is.
-        is_loading: whether the source is being loaded already; else that comes after the context.
-        is_beside_windows: whether its context may be made while another verdict is timed.
+        begun: how far its process is.
     """
 
     def __init__(
         self,
-        contestant: Contestant,
+        bring: Callable[[bool], Contestant | None],
         build_seconds: float,
-        opening: Callable[[], AbstractContextManager[None]],
-        *,
-        is_loading: bool = False,
-        is_beside_windows: bool = False,
+        opening: Callable[[Contestant], AbstractContextManager[None]],
+        begun: Begun = "enclosed",
     ) -> None:
-        self.contestant = contestant
+        self.contestant: Contestant | None = None
+        """Its process, once it has set out."""
+        self._bring = bring
         self._build_seconds = build_seconds
         self._opening = opening
-        self._is_beside_windows = is_beside_windows
-        self._has_set_out = False
         self._outcome: bool | None = None
-        self._steps = self._open_loaded() if is_loading else self._open_and_load()
+        ways = {"open": self._load_opened, "loading": self._open_loaded, "enclosed": self._open_and_load}
+        self._way = ways[begun]
+        self._steps: Generator[None, None, bool] | None = None
 
     def advance(self) -> None:
         """Set out, or take whatever steps need no waiting.
@@ -53,7 +54,10 @@ class Twin:
         Raises:
             Infrastructure: it broke where nothing of the candidate's had run in it.
         """
-        while self._outcome is None and (not self._has_set_out or self.contestant.hosted.session.has_answered()):
+        if not self._has_set_out(is_waiting=False):
+            return
+        assert self.contestant is not None
+        while self._outcome is None and self.contestant.hosted.session.has_answered():
             self._step()
 
     def arrive(self) -> bool:
@@ -62,26 +66,43 @@ class Twin:
         Raises:
             Infrastructure: as `advance`.
         """
+        self._has_set_out(is_waiting=True)
         while self._outcome is None:
             self._step()
         return self._outcome
 
+    def _has_set_out(self, *, is_waiting: bool) -> bool:
+        """Whether it has; else it does, if there is a process for it."""
+        if self._steps is None and (found := self._bring(is_waiting)) is not None:
+            self.contestant = found
+            self._steps = self._way(found)
+            self._step()
+        return self._steps is not None
+
     def _step(self) -> None:
-        self._has_set_out = True
+        assert self._steps is not None
         try:
             next(self._steps)
         except StopIteration as end:
             self._outcome = end.value
 
-    def _open_and_load(self) -> Generator[None, None, bool]:
+    def _load_opened(self, twin: Contestant) -> Generator[None, None, bool]:
         """Each `yield` is a wait for an answer; returns whether all went well."""
-        twin = self.contestant
-        twin.wait_ready(self._build_seconds)
+        twin.post_furnish()
+        yield
+        twin.collect_furnish(OPEN_SECONDS)
+        return (yield from self._load(twin))
+
+    def _open_and_load(self, twin: Contestant) -> Generator[None, None, bool]:
+        twin.furnish(self._build_seconds)
         with ours():
-            twin.post_open(beside_windows=self._is_beside_windows)
+            twin.post_open()
         yield
         with ours():
             twin.collect_open(OPEN_SECONDS)
+        return (yield from self._load(twin))
+
+    def _load(self, twin: Contestant) -> Generator[None, None, bool]:
         try:
             twin.post_load()
             yield
@@ -90,12 +111,11 @@ class Twin:
             return False
         return True
 
-    def _open_loaded(self) -> Generator[None, None, bool]:
-        twin = self.contestant
+    def _open_loaded(self, twin: Contestant) -> Generator[None, None, bool]:
         try:
             yield
             twin.collect_load(self._build_seconds)
-            with self._opening():
+            with self._opening(twin):
                 twin.post_open()
                 yield
                 twin.collect_open(OPEN_SECONDS)

@@ -26,10 +26,13 @@ class Pace(Frozen):
     profile_beside: bool = True
     """Whether the profile is taken while others may use the device, and again in a window of its own only where that
     shows (`judging.profile`)."""
-    contexts_beside: bool = False
-    """Whether a process in which nothing of a candidate has run may make its context, and one that was killed lose it,
-    while another verdict is timed. A contestant then makes its context before its source is imported, so that a source
-    that does not import costs one. It gained 6 % on one H200 (`docs/throughput.md`), which is too little for that."""
+    contexts_ahead: int = Field(default=6, ge=0, le=32)
+    """Processes that have opened the device before anybody asks for them, where several verdicts are judged at once
+    (`judging.blanks`). They are made, and those of ended verdicts are cleared away, while others are timed; a source is
+    tried first in a process without the device, so that one that does not import costs no context. With 0 contexts are
+    made when they are needed, and apart from windows."""
 
 
-ONE_AT_A_TIME = Pace(windows_in_a_row=1, brisk_rounds=False, recycle_memory=False, profile_beside=False)
+ONE_AT_A_TIME = Pace(
+    windows_in_a_row=1, brisk_rounds=False, recycle_memory=False, profile_beside=False, contexts_ahead=0
+)

@@ -60,7 +60,7 @@ class Builder:
         """What was built and loaded: the code objects that are the candidate's own."""
         self._compiler = Compiler(toolchain)
         self._folder = folder
-        self._silent = silent
+        self.silent = silent
         self._workshop = workshop
         self._surroundings = _surroundings()
 
@@ -138,7 +138,7 @@ class Builder:
         library = folder / f"{name}.so"
         if not library.exists():
             built = build()
-            if self._silent:
+            if self.silent:
                 cubin.silence_library(built)
             built.replace(library)
         self.libraries.append(library)

@@ -45,6 +45,9 @@ NAP_SECONDS = 50e-6
 """How long a contestant sleeps between looks where no window is about to start: one that spins takes the execution
 units of the core's other thread, and that thread's launches may be what is timed."""
 
+WANTS_DEVICE = 77
+"""Exit code of a process that has no page, and so no memory of the device's, when something in it begins to use it."""
+
 OK, FAILED, NOT_PLAIN, TOO_MANY = 0, 1, 2, 3
 """How a window ended, as the contestant says: an exception, an output that is no plain tensor, too many outputs."""
 

@@ -17,7 +17,7 @@ from kerneldojo.devices.cuda import arena as arenas
 from kerneldojo.devices.cuda import profiler, toolchain, warm
 from kerneldojo.devices.cuda.build import Builder, Workshop
 from kerneldojo.devices.cuda.calls import CallLoop
-from kerneldojo.devices.cuda.page import Page
+from kerneldojo.devices.cuda.page import WANTS_DEVICE, Page
 from kerneldojo.devices.cuda.silence import OwnKernels
 
 MAX_PROFILED_CALLS = 50
@@ -40,9 +40,10 @@ class CudaPlatform:
 
     A context takes a fifth of a second and a GPU makes only some 260 a minute, so there is none before something needs
     it: `open`, or hosted code that uses CUDA as it is imported, for torch then calls us as it initialises itself.
+    Memory comes with `furnish`, before or after the context, and always before hosted code; a process that never gets
+    any only tries whether a source imports, and ends once that needs the device (`WANTS_DEVICE`).
 
     Args:
-        arena_fds: page, exchange, heap and, for timing, inputs, as `CudaArena.fds` lists them.
         device: `cuda:N`. Where CUDA_VISIBLE_DEVICES is set, the one visible device is meant.
         decode: the contestant's way to read described arguments: `contestant.tree.decode`.
         workshop: see `Builder`.
@@ -50,7 +51,6 @@ class CudaPlatform:
 
     def __init__(
         self,
-        arena_fds: list[int],
         device: str,
         decode: Callable[[Any, Any], Any],
         workshop: Workshop | None = None,
@@ -59,15 +59,16 @@ class CudaPlatform:
         self._index = 0 if os.environ.get("CUDA_VISIBLE_DEVICES") else int(device.partition(":")[2] or 0)
         self.device = torch.device("cuda", self._index)
         self._heap = warm.heap()
-        self._fds = list(arena_fds)
-        self._page = Page.open(arena_fds[0])
+        self._fds: list[int] = []
+        self._page: Page | None = None
         self._arena: arenas.CudaArena | None = None
         self._fault: BaseException | None = None
-        self.own = OwnKernels(silent=self._page.silent)
+        self._is_opening = False
+        self.own = OwnKernels()
         self.own.install()
         folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR", Path.cwd() / "extensions"))
         tools = toolchain.find(warm.capability())
-        self.builder = Builder(tools, folder, silent=self._page.silent, workshop=workshop)
+        self.builder = Builder(tools, folder, workshop=workshop)
         self.builder.install()
         self._profiler: profiler.Profiler | None = None
         self._loop: CallLoop | None = None
@@ -76,8 +77,24 @@ class CudaPlatform:
         """Results that the judge reads where they lie."""
         torch.cuda._lazy_call(self._map)  # pyright: ignore[reportPrivateUsage] - as torch's own modules do
 
+    def furnish(self, fds: list[int]) -> None:
+        """Take page, exchange, heap and, for timing, inputs, as `CudaArena.fds` lists them; with a context, map them.
+
+        Raises:
+            RuntimeError: they cannot be mapped.
+        """
+        self._fds = list(fds)
+        self._page = Page.open(fds[0])
+        self.own.silent = self.builder.silent = self._page.silent
+        if torch.cuda.is_initialized():
+            self.open()
+
     def _map(self) -> None:
         """Map the shared memory into the context that torch has just made; never raises, for torch would tell where."""
+        if self._page is None:
+            if not self._is_opening:
+                os._exit(WANTS_DEVICE)
+            return
         if self._arena is not None or self._fault is not None:
             return
         try:
@@ -89,13 +106,17 @@ class CudaPlatform:
             self._fault = fault
 
     def open(self) -> None:
-        """Make the context, if there is none yet, and map the shared memory into it.
+        """Make the context, if there is none yet, and map the shared memory into it, if that has come.
 
         Raises:
             RuntimeError: the driver refuses (`CudaError`), or torch does.
         """
-        arenas.enter_context(self._index)
-        self._map()
+        self._is_opening = True
+        try:
+            arenas.enter_context(self._index)
+            self._map()
+        finally:
+            self._is_opening = False
         if self._fault is not None:
             raise self._fault
 
@@ -173,7 +194,7 @@ class CudaPlatform:
         Raises:
             RuntimeError: `silenced` is asked of a contestant that was not born silent.
         """
-        if silenced and not self._page.silent:
+        if silenced and not self.own.silent:
             raise RuntimeError("a contestant on CUDA is silent from birth or not at all")
         record = CallRecord()
         self._heap.poison(True)

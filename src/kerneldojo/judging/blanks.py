@@ -1,0 +1,173 @@
+"""Blanks: processes with an open device that are nobody's yet.
+
+A context takes a fifth of a second, nearly all of it the driver's, which makes one at a time. Made when a verdict needs
+it, that is time in which nobody can be timed. So contexts are made ahead, in processes in which nothing of anybody's
+has run: these need not stand still in windows, and a verdict takes one as it is. Each serves one candidate and is gone
+afterwards. It has no memory of the device's until it is taken (`furnish`), so that what waits holds a context and no
+more.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kerneldojo.contestant.wire import WireError
+from kerneldojo.judging.ends import HostedEnd, Infrastructure
+from kerneldojo.judging.processes import Session
+from kerneldojo.judging.stock import close
+
+OPEN_SECONDS = 60.0
+"""For making one context, while others make theirs."""
+AT_ONCE = 4
+"""How many are made at once: most of `cuInit` goes on beside others', what follows one at a time."""
+PAUSE_SECONDS = 1.0
+"""After one that could not be made."""
+
+log = logging.getLogger(__name__)
+
+
+class Blanks:
+    """The blanks of one device. Thread-safe.
+
+    Args:
+        begin: starts a process that was asked for so, and waits for nothing.
+        most: how many are kept, those under way included.
+    """
+
+    def __init__(self, begin: Callable[[dict[str, Any]], Session], most: int) -> None:
+        self._begin = begin
+        self._most = most
+        self._changed = threading.Condition()
+        self._wanted: dict[str, Any] | None = None
+        """What is made; None until somebody asks, and while the device is another's alone."""
+        self._key = ""
+        self._ready: list[Session] = []
+        self._num_under_way = 0
+        self._fault: Infrastructure | None = None
+        self._threads: list[threading.Thread] = []
+        self._is_closed = False
+
+    def take(self, request: dict[str, Any]) -> Session | None:
+        """One that was made as `request` says, None if there is none yet; the next ones are made meanwhile.
+
+        Raises:
+            Infrastructure: the last one could not be made.
+        """
+        key = json.dumps(request, sort_keys=True)
+        with self._changed:
+            stale: list[Session] = []
+            if key != self._key:
+                stale, self._ready = self._ready, []
+            self._wanted, self._key = request, key
+            self._start()
+            found = None
+            while self._ready and found is None:
+                first = self._ready.pop(0)
+                found = first if first.is_idle() else None
+                stale += [] if found else [first]
+            fault, self._fault = (None, self._fault) if found else (self._fault, None)
+            self._changed.notify_all()
+        for session in stale:
+            close(session)
+        if fault is not None:
+            raise fault
+        if found is not None:
+            found.rest(False)
+        return found
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long; whether `take` has something to say now."""
+        with self._changed:
+            return self._changed.wait_for(lambda: bool(self._ready) or self._fault is not None, seconds)
+
+    def evict(self) -> None:
+        """End all, those under way too, and make no more until somebody asks."""
+        with self._changed:
+            self._wanted, self._key = None, ""
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._num_under_way)
+            ready, self._ready = self._ready, []
+        for session in ready:
+            session.order_end()
+        for session in ready:
+            close(session)
+
+    def __len__(self) -> int:
+        """How many wait."""
+        with self._changed:
+            return len(self._ready)
+
+    def close(self) -> None:
+        """End all, for good."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self.evict()
+        for thread in self._threads:
+            thread.join()
+
+    def _start(self) -> None:
+        """Begin to make them; who calls has the lock."""
+        while len(self._threads) < min(AT_ONCE, self._most) and not self._is_closed:
+            thread = threading.Thread(target=self._work, name="blanks", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _is_wanting(self) -> bool:
+        return self._is_closed or (self._wanted is not None and len(self._ready) + self._num_under_way < self._most)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(self._is_wanting)
+                if self._is_closed:
+                    return
+                assert self._wanted is not None
+                request, key = self._wanted, self._key
+                self._num_under_way += 1
+            made: Session | None = None
+            fault: Infrastructure | None = None
+            try:
+                made = self._opened(request)
+            except Infrastructure as reason:
+                fault = reason
+            except Exception as bug:
+                log.exception("a bug in making a process ahead")
+                fault = Infrastructure(f"{type(bug).__name__} in making a process ahead")
+            self._settle(made, fault, key)
+            if fault is not None:
+                time.sleep(PAUSE_SECONDS)
+
+    def _settle(self, made: Session | None, fault: Infrastructure | None, key: str) -> None:
+        """Keep what was made, or end it if nobody wants it any more; whoever evicts waits until that is done."""
+        with self._changed:
+            is_wanted = key == self._key and not self._is_closed
+            if is_wanted and made is not None:
+                self._ready.append(made)
+            if is_wanted:
+                self._fault = fault
+        if made is not None and not is_wanted:
+            close(made)
+        with self._changed:
+            self._num_under_way -= 1
+            self._changed.notify_all()
+
+    def _opened(self, request: dict[str, Any]) -> Session:
+        """One with an open device; raises `Infrastructure`."""
+        session = self._begin(request)
+        try:
+            session.wait_started()
+            session.ask("open", timeout=OPEN_SECONDS)
+        except (HostedEnd, WireError) as end:
+            close(session)
+            raise Infrastructure(f"a process that had seen nothing could not open its device: {end}") from None
+        except BaseException:
+            close(session)
+            raise
+        session.rest(True)
+        return session

@@ -1,0 +1,205 @@
+"""Contexts that are made ahead: who gets one, who costs none, and what becomes of those that nobody wants."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_gpu_steps import (
+    HONEST,
+    LIBRARY,
+    AlwaysClean,
+    HostBench,
+    Windows,
+    asked,
+    idle,
+    judge,
+    passed,
+    refused,
+    server,
+    windows,
+)
+
+from kerneldojo.devices.cuda.page import WANTS_DEVICE
+from kerneldojo.judging.blanks import Blanks
+from kerneldojo.judging.ends import Infrastructure
+from kerneldojo.judging.processes import ForkServer, NoArena, Session
+from kerneldojo.judging.protocol import Protocol
+from kerneldojo.judging.surroundings import request
+from kerneldojo.schema import Status
+from kerneldojo.schema.pace import Pace
+
+__all__ = ["asked", "server", "windows"]
+
+WANTED = request(Protocol(), "h100")
+
+
+@pytest.fixture
+def bench(server: ForkServer) -> Generator[HostBench]:
+    bench = HostBench(server, 2, 2, pace=Pace(contexts_ahead=2))
+    bench._canary = AlwaysClean()  # type: ignore[assignment]
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def begun() -> list[Session]:
+    return []
+
+
+@pytest.fixture
+def blanks(server: ForkServer, begun: list[Session]) -> Generator[Blanks]:
+    def begin(wanted: dict[str, Any]) -> Session:
+        begun.append(Session(server, NoArena(), wanted))
+        return begun[-1]
+
+    blanks = Blanks(begin, 3)
+    yield blanks
+    blanks.close()
+    assert all(session.ended is not None for session in begun)
+
+
+def taken(blanks: Blanks, wanted: dict[str, Any] = WANTED) -> Session:
+    deadline = time.monotonic() + 60
+    while (session := blanks.take(wanted)) is None:
+        assert time.monotonic() < deadline
+        blanks.wait(0.1)
+    return session
+
+
+def full(blanks: Blanks, num: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(blanks) < num:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def of_kind(asked: dict[Session, list[str]], *first: str) -> list[Session]:
+    return [session for session, told in asked.items() if tuple(told[: len(first)]) == first]
+
+
+def test_a_verdict_takes_processes_that_have_opened_their_device(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path
+) -> None:
+    passed(judge(bench, HONEST, tmp_path))
+    (trial,) = of_kind(asked, "parse")
+    contestant, twin = of_kind(asked, "open", "furnish")
+    assert asked[trial] == ["parse", "load"]
+    assert asked[contestant][:4] == ["open", "furnish", "load", "construct"]
+    assert asked[twin][:4] == ["open", "furnish", "load", "construct"]
+    assert [session.ended is None for session in (trial, contestant, twin)] == [False] * 3
+    full(bench.blanks or pytest.fail(), 2)
+    assert len(idle(bench)) == 1
+
+
+@pytest.mark.parametrize("source", ["class ModelNew(:\n", "import nothing_of_this_name\nModelNew = 1\n"])
+def test_what_does_not_import_takes_none(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path, source: str
+) -> None:
+    assert refused(judge(bench, source, tmp_path)).status is Status.COMPILE_ERROR
+    assert not of_kind(asked, "open")
+    assert not bench.blanks
+
+
+@pytest.mark.parametrize("code", [WANTS_DEVICE, 3])
+def test_a_source_that_wants_the_device_as_it_is_imported_is_imported_where_there_is_one(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path, code: int
+) -> None:
+    """It ends where there is none, by our hand; whoever ends otherwise has ended itself."""
+    has_none = "import gc, os\nfrom kerneldojo.contestant.platform import HostPlatform\nif not any("
+    has_none += "isinstance(it, HostPlatform) and hasattr(it, 'arena') for it in gc.get_objects()):\n"
+    verdict = judge(bench, f"{has_none}    os._exit({code})\n{HONEST}", tmp_path)
+    if code == WANTS_DEVICE:
+        passed(verdict)
+        return
+    assert refused(verdict).status is Status.RUNTIME_ERROR
+    assert not of_kind(asked, "open", "furnish")
+
+
+def test_who_brings_no_kernel_takes_one_and_no_more(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path
+) -> None:
+    assert [one.name for one in refused(judge(bench, LIBRARY, tmp_path)).exploits] == ["no_own_kernel"]
+    assert len(of_kind(asked, "open", "furnish")) == 1
+
+
+def test_one_judged_alone_has_the_device_without_them(
+    server: ForkServer, windows: Windows, asked: dict[Session, list[str]], tmp_path: Path
+) -> None:
+    bench = HostBench(server, 2, 1, 4 << 10, pace=Pace(contexts_ahead=2))  # The problem does not fit into a share.
+    bench._canary = AlwaysClean()  # type: ignore[assignment]
+    passed(judge(bench, HONEST, tmp_path))
+    assert bench.blanks is not None
+    assert not len(bench.blanks)
+    assert all(session.ended is not None for session in of_kind(asked, "open") if "load" not in asked[session])
+    bench.close()
+
+
+def test_as_many_are_kept_as_were_asked_for(blanks: Blanks, begun: list[Session]) -> None:
+    first = taken(blanks)
+    full(blanks, 3)
+    assert len(begun) == 4
+    first.close()
+    taken(blanks).close()
+    full(blanks, 3)
+    assert len(begun) == 5
+
+
+def test_one_that_died_while_it_waited_is_not_given_away(blanks: Blanks, begun: list[Session]) -> None:
+    taken(blanks).close()
+    full(blanks, 3)
+    dead = begun[1]
+    os.kill(max(dead.pids()), signal.SIGKILL)
+    while not dead.has_ended():
+        time.sleep(0.01)
+    living = {taken(blanks) for _ in range(3)}
+    assert dead not in living
+    for session in living:
+        session.close()
+
+
+def test_others_are_made_for_other_requests(blanks: Blanks, begun: list[Session]) -> None:
+    taken(blanks).close()
+    full(blanks, 3)
+    other = {**WANTED, "limits": {**WANTED["limits"], "num_processes": 100}}
+    one = taken(blanks, other)
+    one.close()
+    assert all(session.ended is not None for session in begun[1:4])
+
+
+def test_evicted_ones_are_gone_and_none_is_made_until_somebody_asks(blanks: Blanks, begun: list[Session]) -> None:
+    taken(blanks).close()
+    blanks.evict()  # Some are under way.
+    num = len(begun)
+    assert all(session.ended is not None for session in begun)
+    time.sleep(0.2)
+    assert len(begun) == num
+    taken(blanks).close()
+
+
+def test_a_device_that_makes_none_is_told_once_and_tried_again(blanks: Blanks, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing = threading.Event()
+    refusing.set()
+    ask = Session.ask
+
+    def refuse(session: Session, operation: str, *, timeout: float, **fields: Any) -> dict[str, Any]:
+        if refusing.is_set():
+            os.kill(max(session.pids()), signal.SIGKILL)
+        return ask(session, operation, timeout=timeout, **fields)
+
+    monkeypatch.setattr(Session, "ask", refuse)
+    with pytest.raises(Infrastructure, match="could not open its device: signal 9"):
+        taken(blanks)
+    refusing.clear()
+    for _ in range(10):  # Others were refused, too, and may not have been told yet.
+        with contextlib.suppress(Infrastructure):
+            taken(blanks).close()
+            return
+    pytest.fail("it is told again and again")
