@@ -123,9 +123,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--at-once", type=int, nargs="+", default=[4])
     parser.add_argument("--num", type=int, default=32)
-    parser.add_argument(
-        "--pace", choices=["apart", "ahead"], nargs="+", default=["apart"], help="contexts and windows"
-    )
+    parser.add_argument("--pace", choices=["apart", "ahead"], nargs="+", default=["apart"], help="contexts and windows")
     parser.add_argument("--size", choices=["full", "small"], default="full")
     arguments = parser.parse_args()
     if FOLDER not in os.environ:

@@ -197,6 +197,8 @@ def describe(evaluations: list[Evaluation], lane_seconds: float) -> dict[str, An
     return {
         "statuses": dict(Counter(found.status.value for found in evaluations)),
         "not_passed": dict(wrong.most_common(10)),
+        "notes": dict(Counter(note[:60] for found in evaluations for note in found.notes).most_common(10)),
+        "trials": round(statistics.mean(found.timing.num_trials for found in evaluations), 1),
         "with_profile": sum(bool(found.kernels) and found.coverage is not None for found in evaluations),
         "rounds": sorted({found.protocol.num_rounds for found in evaluations}),
         "fewest_trials": min((found.timing.num_trials for found in evaluations), default=0),

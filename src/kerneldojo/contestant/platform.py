@@ -54,7 +54,8 @@ class Platform(Protocol):
         ...
 
     def furnish(self, fds: list[int]) -> None:
-        """Take the descriptors of the memory shared with the judge, once, unless they came with the process."""
+        """Take the descriptors of the memory shared with the judge, unless they came with the process; again only once
+        it was let go (`settle`)."""
         ...
 
     def open(self) -> None:
@@ -65,8 +66,12 @@ class Platform(Protocol):
         """Another command comes: what was placed for the last one has been read."""
         ...
 
-    def settle(self) -> None:
-        """Be as far as possible as a fresh process would: nothing of the hosted code's is alive."""
+    def settle(self) -> bool:
+        """Be as far as possible as a fresh process would: nothing of the hosted code's is alive.
+
+        Returns:
+            Whether the shared memory was let go, so that other memory may come (`furnish`).
+        """
         ...
 
     def input_view(self, slot: Slot) -> torch.Tensor:
@@ -117,7 +122,7 @@ class HostPlatform:
     """Compute capability of the GPU that extensions are compiled for."""
 
     arena: HostArena
-    """There once the platform is furnished."""
+    """There while the platform is furnished."""
 
     def __init__(self, arena_fds: list[int]) -> None:
         if arena_fds:
@@ -136,9 +141,13 @@ class HostPlatform:
     def renew(self) -> None:
         """What was placed is a copy."""
 
-    def settle(self) -> None:
+    def settle(self) -> bool:
         """No memory of inputs that are gone."""
         self._inputs.clear()
+        if hasattr(self, "arena"):
+            self.arena.close()
+            del self.arena
+        return True
 
     def input_view(self, slot: Slot) -> torch.Tensor:
         """A view of the arena."""

@@ -136,7 +136,7 @@ class Runner:
         return {}
 
     def do_furnish(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Take the memory that came beside the command, before anything of the hosted code's is here."""
+        """Take the memory that came beside the command, while nothing of the hosted code's is in any."""
         self._platform.furnish(command["descriptors"])
         return {}
 
@@ -210,8 +210,7 @@ class Runner:
         """Forget them, and be as fresh as a process can be that has run before: another verdict comes."""
         self.do_release(command)
         gc.collect()
-        self._platform.settle()
-        return {}
+        return {"has_left": self._platform.settle()}
 
     def _place_state(self, instance: nn.Module, packer: Packer) -> list[list[Any]]:
         place = self._platform.place if packer.in_place else lambda tensor, packer: packer.put(tensor)

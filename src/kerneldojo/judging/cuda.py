@@ -136,6 +136,8 @@ class _Verdict:
             with findings.stage("start"):
                 bench.server.start()
                 bench.enter()
+                if self._is_ahead:
+                    self._try(stack)
                 reference = stack.enter_context(bench.lent_reference(findings.problem, protocol, guest))
                 inputs = reference.hosted.arena.inputs
                 parties = stack.enter_context(self._parties())
@@ -182,17 +184,26 @@ class _Verdict:
         is_slow = self._is_slow_to_build or "cpp_extension" in self.findings.candidate.source
         return self.bench.blanks is not None and not self.guest.is_alone and not is_slow
 
+    def _try(self, stack: contextlib.ExitStack) -> None:
+        """See whether the source imports, in a process without the device and before anything of it is taken.
+
+        Args:
+            stack: what is to be closed with the verdict.
+
+        Raises:
+            Ruling: it does not.
+        """
+        trial = self.bench.trial(self.findings.candidate, self.findings.protocol, self.guest)
+        stack.callback(trial.hosted.session.close)
+        trial.post_parse()
+        trial.collect_parse(self.findings.protocol.load_timeout)
+        trial.post_load()
+        trial.collect_trial(self.findings.protocol.load_timeout)
+        trial.hosted.session.order_end()
+
     def _taken(self, reference: Reference, parties: list[Session], inputs: Any) -> Contestant:
-        """A contestant that had its device open; none is taken before the source has imported once without."""
+        """A contestant that had its device open."""
         findings, protocol = self.findings, self.findings.protocol
-        with findings.stage("build"):
-            trial = self.bench.trial(findings.candidate, protocol, self.guest)
-            parties.append(trial.hosted.session)
-            trial.post_parse()
-            trial.collect_parse(protocol.load_timeout)
-            trial.post_load()
-            trial.collect_trial(protocol.load_timeout)
-            trial.hosted.session.order_end()
         with findings.stage("contexts"):
             reference.post_open()
             contestant = self._opened(parties, inputs)

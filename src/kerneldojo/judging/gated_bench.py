@@ -135,9 +135,6 @@ class Bench(ABC):
         """Whether it would have more if it were judged alone."""
         return self.whole.heap_bytes > self.room(guest).heap_bytes
 
-    def clear(self, arena: Any) -> None:  # noqa: B027 - nothing to do without a GPU
-        """Leave nothing of the last candidate's in the timed inputs of a runner that is used again."""
-
     def tidy(self, most_bytes: int | None = None) -> None:  # noqa: B027 - nothing to do without a GPU
         """Give back device memory that the judge itself keeps for later, if it is more than `most_bytes`."""
 
@@ -177,14 +174,18 @@ class Bench(ABC):
             session = self._session(protocol, guest, None, silent=False, room=room)
             reference = Reference(session, problem, patience(protocol.timeout))
         else:
-            assert isinstance(reference.hosted.session, GatedSession)
-            reference.hosted.session.attend(guest)
+            session = reference.hosted.session
+            assert isinstance(session, GatedSession)
+            session.attend(guest)
+            try:
+                session.arena = self._arena(None, room, silent=False)
+            except BaseException:
+                session.close()
+                raise
             reference.renew(patience(protocol.timeout))
         guest.budgets.append(reference.hosted)
         is_spent = True
         try:
-            if reference.num_uses > 1:
-                self.clear(reference.hosted.arena)
             yield reference
             is_spent = False
         except Ruling:

@@ -140,12 +140,6 @@ class CudaBench(Bench):
                 own.close()
             raise
 
-    def clear(self, arena: CudaArena) -> None:
-        """See `Bench.clear`; some 3 TB/s."""
-        if arena.inputs is not None:
-            arena.inputs.bytes().zero_()
-            torch.cuda.synchronize(arena.device)
-
     def tidy(self, most_bytes: int | None = None) -> None:
         """See `Bench.tidy`; by default its own share."""
         allowed = self.shares.judge_bytes if most_bytes is None else most_bytes

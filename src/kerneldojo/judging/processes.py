@@ -73,7 +73,7 @@ class Session:
         *,
         is_workshop: bool = False,
     ) -> None:
-        self.arena = arena
+        self.arena: Any = arena
         self.server = server
         self.ended: dict[str, Any] | None = None
         self.measures: tuple[str, ...] = ()
@@ -268,6 +268,11 @@ class Session:
         """Say that nothing is asked of it for a while, so that nobody need watch it closely; or that work begins."""
         with contextlib.suppress(WireError):  # Whoever uses it next will find out that it is gone.
             self._leash.send({"op": "rest" if resting else "wake"})
+
+    def part_with_arena(self) -> None:
+        """Free the memory shared with it; it may get other memory later."""
+        arena, self.arena = self.arena, NoArena()
+        arena.close()
 
     def order_end(self) -> None:
         """Have it killed, without waiting for it: `close` does, and must be called all the same."""

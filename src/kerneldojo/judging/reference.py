@@ -80,22 +80,20 @@ class Reference:
         self.num_uses += 1
 
     def post_open(self) -> None:
-        """On a GPU, give it its memory and begin to make its context, unless it has served before."""
-        if not self._is_loaded:
-            with self._opening():
-                self.hosted.post_furnish("open")
+        """On a GPU, give it its memory, and begin to make its context, unless it has served before."""
+        with self._opening():
+            self.hosted.post_furnish("furnish" if self._is_loaded else "open")
 
     def prepare(self) -> None:
         """After `post_open`: have the problem's source imported, unless it has served before."""
-        if self._is_loaded:
-            return
         with self._opening():
             self.hosted.session.collect(self.hosted.remaining)
-        self.load()
+        if not self._is_loaded:
+            self.load()
 
     @contextmanager
     def _opening(self) -> Generator[None]:
-        """Nothing of the problem's has run yet: what goes wrong is our fault."""
+        """Nothing of the problem's has run yet, or it has served before: what goes wrong is our fault."""
         try:
             yield
         except HostedEnd as end:
@@ -230,9 +228,13 @@ class Reference:
         """Forget all instances."""
         self._ask("release", "release")
 
-    def settle(self) -> None:
-        """Forget all instances, and be as a fresh process would be, as far as one that has run can."""
-        self._ask("settle", "release")
+    def settle(self) -> bool:
+        """Forget all instances, and be as a fresh process would be, as far as one that has run can, without memory.
+
+        Returns:
+            Whether it says that it has let go of its memory: one that still uses some serves nobody else.
+        """
+        return self._ask("settle", "release").get("has_left") is True
 
     def _ask(self, operation: str, stage: str, **fields: Any) -> dict[str, Any]:
         with self._watched(stage):

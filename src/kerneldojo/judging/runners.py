@@ -1,10 +1,11 @@
 """Reference runners that live on between verdicts on a GPU, each in a context of its own.
 
-A runner holds its problem's code and nothing of any candidate's: it never sees a source, and what it shares with a
-contestant (the region of timed inputs) is given back only when that contestant is dead, and cleared before the next
-one maps it. While it waits it is frozen, so that it disturbs nobody's window, whatever its problem's code may do. One
-that did anything unusual is ended, and so is the one that waited longest when there are too many: how many there may
-be follows from the device's memory (`judging.shares`).
+A runner holds its problem's code and nothing of any candidate's: it never sees a source. It has device memory only
+while it serves: what it lets go of is freed rather than given to another, since nobody can see that it has unmapped it,
+and what it shared with a contestant (the region of timed inputs) when that contestant is dead. While it waits it is a
+context and no more, and frozen, so that it disturbs nobody's window, whatever its problem's code may do. One that did
+anything unusual is ended, and so is the one that waited longest when there are too many: how many there may be follows
+from the device's memory (`judging.shares`).
 """
 
 from __future__ import annotations
@@ -68,10 +69,10 @@ class Runners:
         try:
             if not reference.hosted.session.is_idle():
                 return False
-            reference.settle()
+            has_left = reference.settle()
         except (Ruling, HostedEnd, WireError, Infrastructure):
             return False
-        return not reference.is_doubtful
+        return has_left and not reference.is_doubtful
 
     def give_back(self, key: str, reference: Reference, *, is_settled: bool) -> None:
         """Keep one for the next verdict, or end it.
@@ -84,6 +85,11 @@ class Runners:
         if not is_settled or not _rests(reference.hosted.session):
             close(reference.hosted.session)
             return
+        try:
+            reference.hosted.session.part_with_arena()
+        except BaseException:  # The device is lost: nobody else knows of this runner.
+            close(reference.hosted.session)
+            raise
         with self._lock:
             self._idle.append((key, reference, time.monotonic()))
             surplus = [self._idle.pop(0)[1] for _ in range(len(self._idle) - self._most)]

@@ -1,8 +1,9 @@
-"""How a GPU's memory is divided: among verdicts under way, reference runners that wait for the next, and the judge.
+"""How a GPU's memory is divided: among verdicts under way, contexts that wait for the next, and the judge.
 
 Everything is counted in *parts* of one size. Timed inputs lie in one part that reference runner, contestant and silent
 twin map alike; each process has an exchange of one part and a heap of two for its tensors. The judge needs about two
-parts a verdict for the copies that it compares. Contexts take memory of their own, whatever they do.
+parts a verdict for the copies that it compares. Contexts take memory of their own, whatever they do; runners that wait,
+and processes that were opened ahead, have no other.
 
 A problem that does not fit is judged alone, with all of the device and another division: no runner is kept, inputs have
 two parts (a slope needs two sets of them), and results stay in the heap, from which the judge copies them, so that an
@@ -86,7 +87,6 @@ class Shares:
         """What all of it takes at most."""
         process = 1 + self.heap_parts
         parts = self.capacity * (self.num_processes * process + self.input_parts + self.judge_parts)
-        parts += self.num_kept * (process + self.input_parts)
         contexts = num_contexts(self.capacity, self.num_kept, self.num_ahead)
         return JUDGE_BYTES + int(parts * self.part_bytes) + contexts * CONTEXT_BYTES
 
@@ -108,6 +108,8 @@ class Shares:
         while num_kept and _part_bytes(capacity, num_kept, num_ahead, total_bytes) < 2 * LEAST_PART_BYTES:
             num_kept -= 1
         part_bytes = max(_part_bytes(capacity, num_kept, num_ahead, total_bytes), 1 << 21)
+        if capacity == 1:  # Or a problem that has to be judged alone would have smaller parts than the others.
+            part_bytes = min(part_bytes, cls.whole(total_bytes).part_bytes)
         return cls(capacity, num_kept, part_bytes, num_ahead=num_ahead)
 
     @classmethod
@@ -143,5 +145,4 @@ def num_contexts(capacity: int, num_kept: int, num_ahead: int = 0) -> int:
 
 def _part_bytes(capacity: int, num_kept: int, num_ahead: int, total_bytes: int) -> int:
     free = total_bytes - JUDGE_BYTES - num_contexts(capacity, num_kept, num_ahead) * CONTEXT_BYTES
-    parts = capacity * VERDICT_PARTS + num_kept * RUNNER_PARTS
-    return min(free // parts, total_bytes // (LARGEST_SHARE * capacity))
+    return min(free // (capacity * VERDICT_PARTS), total_bytes // (LARGEST_SHARE * capacity))

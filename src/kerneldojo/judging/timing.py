@@ -38,6 +38,8 @@ from kerneldojo.schema import Roofline, Status, Timing, content_hash
 
 MAY_BE_LAUNCHES_US = 70.0
 """No launch binds what is slower: nearly all of the suite's kernels that differ between verdicts are quicker."""
+MOSTLY = 0.7
+"""Nor what the memory needs for the problem's own data for more than this part of it."""
 
 
 def run(
@@ -118,7 +120,9 @@ def doubt(bench: Any, prepared: Prepared, findings: Findings, slowness: float) -
     for name in measured:
         if charges.is_blurred(fits[name].per_call_us, fits[name].interval_us):
             return f"the {name}'s times scattered"
-    if slowness > SLOW_HOST and min(fits[name].per_call_us for name in measured) < MAY_BE_LAUNCHES_US:
+    quickest_us = min(fits[name].per_call_us for name in measured)
+    is_moving = 1000 * _moving_ms(bench, findings) > MOSTLY * quickest_us
+    if slowness > SLOW_HOST and quickest_us < MAY_BE_LAUNCHES_US and not is_moving:
         return f"the host's cores took {slowness:.1f} times as long as at their quickest"
     return ""
 
@@ -306,6 +310,12 @@ def _timing(result: Trials, series: Series, per_call_us: float, interval_us: tup
         device_ms=device_us / 1000 if device_us is not None else None,
         clock_mhz=result.watch.range_mhz,
     )
+
+
+def _moving_ms(bench: Any, findings: Findings) -> float:
+    """What memory at its peak takes to move the problem's own data, with nothing of it in the cache; 0 if unknown."""
+    bandwidth = bench.clock.peak_bandwidth()
+    return 1000 * (findings.compulsory_bytes or 0) / bandwidth if bandwidth else 0.0
 
 
 def _limit_ms(bench: Any, findings: Findings) -> float | None:

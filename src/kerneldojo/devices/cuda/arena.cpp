@@ -286,6 +286,18 @@ void dojo_arena_settle() {
   state.fallback_count = state.fallback_bytes = 0;
 }
 
+// The region is to be unmapped. Returns 0, or 1, and nothing is changed, if something of it is in use: tensors, or what
+// a CUDA graph will write to again. The device is idle.
+int dojo_arena_leave() {
+  Arena& state = arena();
+  std::lock_guard<std::mutex> lock(state.mutex);
+  merge_free(state);
+  if (!state.live.empty() || !state.free_lists.empty() || state.next != state.base) return 1;
+  state.base = state.next = 0;
+  state.size = 0;
+  return 0;
+}
+
 // live, peak, highest mark, fallback allocations, fallback bytes
 void dojo_arena_statistics(uint64_t out[5]) {
   Arena& state = arena();

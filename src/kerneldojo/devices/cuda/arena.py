@@ -254,6 +254,13 @@ class Heap:
         """
         self._library.dojo_arena_settle()
 
+    def leave(self) -> bool:
+        """Have no region any more, until `open` gives another; False, and all is as before, if something is in use."""
+        is_left = not self._library.dojo_arena_leave()
+        if is_left:
+            self._size = 0
+        return is_left
+
     def statistics(self) -> dict[str, int]:
         """`live_bytes`, `peak_bytes`, `highest_bytes`, `fallback_count`, `fallback_bytes`."""
         values = (ctypes.c_uint64 * 5)()

@@ -132,10 +132,10 @@ class CudaPlatform:
         """See `Platform.renew`."""
         self._placed.clear()
 
-    def settle(self) -> None:
-        """Give back what libraries keep of torch's memory, and begin the heap anew."""
+    def settle(self) -> bool:
+        """Give back what libraries keep of torch's memory, begin the heap anew, and unmap the shared memory."""
         if self._arena is None:
-            return
+            return True
         torch._C._cuda_clearCublasWorkspaces()  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
         torch.backends.cuda.cufft_plan_cache.clear()
         torch.clear_autocast_cache()
@@ -144,6 +144,15 @@ class CudaPlatform:
         gc.collect()
         torch.cuda.synchronize(self.device)
         self._heap.settle()
+        if not self._heap.leave():
+            return False
+        self._arena.close()
+        self._arena = self._page = None
+        while self._fds:
+            fd = self._fds.pop()
+            if self._fds:  # The first one was the page's, and went with it.
+                os.close(fd)
+        return True
 
     # What `kerneldojo.contestant.platform.Platform` asks for
 

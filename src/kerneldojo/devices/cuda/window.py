@@ -31,6 +31,7 @@ import torch
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.arena import CudaArena
 from kerneldojo.devices.cuda.inputs import Layout
+from kerneldojo.devices.cuda.interpreter import alone_with_the_interpreter
 
 BLOCK_BYTES = 256
 NUM_BLOCKS = 512
@@ -207,22 +208,23 @@ class Stopwatch:
         if stamp is not None:
             stamp()
             torch.cuda.synchronize(self.device)
-        prime_us, state = self._prime(side, deadline, is_warmed=is_warmed)
-        start = time.perf_counter_ns()
-        if state == pages.OK:
-            page.go(length, pages.WITH_EVENTS if with_events else 0)
-            state = page.wait_done(deadline, side.check)
-        done = time.perf_counter_ns()
-        offsets = page.offsets(length)
-        in_bounds = state == pages.OK and self._fits(side, offsets)
-        if in_bounds:
-            np.add(offsets[plan.calls, plan.tensors], plan.starts, out=self._numpy)
-            self._numpy -= side.arena.base(side.arena.heap)
-            np.minimum(self._numpy, len(rows) - 1, out=self._numpy)
-            self._rows.copy_(self._pinned, non_blocking=True)
-            torch.index_select(rows, 0, self._rows, out=private)
-            torch.cuda.synchronize(self.device)
-        stop = time.perf_counter_ns()
+        with alone_with_the_interpreter():
+            prime_us, state = self._prime(side, deadline, is_warmed=is_warmed)
+            start = time.perf_counter_ns()
+            if state == pages.OK:
+                page.go(length, pages.WITH_EVENTS if with_events else 0)
+                state = page.wait_done(deadline, side.check)
+            done = time.perf_counter_ns()
+            offsets = page.offsets(length)
+            in_bounds = state == pages.OK and self._fits(side, offsets)
+            if in_bounds:
+                np.add(offsets[plan.calls, plan.tensors], plan.starts, out=self._numpy)
+                self._numpy -= side.arena.base(side.arena.heap)
+                np.minimum(self._numpy, len(rows) - 1, out=self._numpy)
+                self._rows.copy_(self._pinned, non_blocking=True)
+                torch.index_select(rows, 0, self._rows, out=private)
+                torch.cuda.synchronize(self.device)
+            stop = time.perf_counter_ns()
         if following is not None:
             self.wake(following)
         return Timed(
