@@ -112,7 +112,7 @@ class HostBench(Bench):
         super().__init__(server, shares, "h100", whole=whole, auditing=auditing, pace=pace)
         self.given: list[Shares] = []
 
-    def new_arena(self, inputs: Any, shares: Shares, *, silent: bool) -> Arena:
+    def new_arena(self, inputs: Any, shares: Shares, *, silent: bool = False, is_runners: bool = False) -> Arena:
         self.given.append(shares)
         return Arena.create(1 << 30)
 

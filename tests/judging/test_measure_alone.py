@@ -36,7 +36,7 @@ class CoreBench(Bench):
         self._canary = Canary(lambda: 20.0 if is_busy() else 10.0)
         self._canary.baseline = 10.0
 
-    def new_arena(self, inputs: Any, shares: Shares, *, silent: bool) -> Any:
+    def new_arena(self, inputs: Any, shares: Shares, *, silent: bool = False, is_runners: bool = False) -> Any:
         raise AssertionError("nothing is mapped here")
 
     def device_nodes(self) -> list[str]:

@@ -122,6 +122,10 @@ class Contestant:
         with _not_its_doing():
             self.hosted.collect(timeout)
 
+    def extend(self, descriptors: list[int], sizes: list[int]) -> None:
+        """Give it the memory that it is timed in: see `CudaArena.extend`."""
+        self.ask("platform", "being prepared", what="extend", descriptors=descriptors, sizes=sizes)
+
     def post_open(self) -> None:
         """Begin to make its context; raises `HostedEnd`. Whose fault it is depends on what has run in it."""
         self.hosted.post("open")

@@ -37,6 +37,7 @@ from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.ruling import Ruling, of_candidate
 from kerneldojo.judging.shares import CONTEXT_BYTES
+from kerneldojo.judging.turns import Turn
 from kerneldojo.judging.twin import Twin
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.judging.workshop import Workshop
@@ -129,10 +130,13 @@ class _Verdict:
     findings: Findings
     guest: Guest
     workshop: Workshop = field(default_factory=Workshop)
+    turn: Turn | None = None
+    """Its turn to have memory for timing, once it has asked for it."""
 
     def judge(self) -> None:
         bench, findings, guest, protocol = self.bench, self.findings, self.guest, self.findings.protocol
         with contextlib.ExitStack() as stack:
+            stack.callback(self._end_turn)  # Last of all: its processes have that memory until they are dead.
             with findings.stage("start"):
                 bench.server.start()
                 bench.enter()
@@ -147,7 +151,13 @@ class _Verdict:
                 conduct = self.auditor.conduct(findings, reference, limit, has_more=bench.has_more(guest))
             match = Match(reference, contestant, conduct)
             self._play(match, twin)
-            Measurement(bench, guest, findings, self.workshop, match, twin).take(inputs)
+            if bench.timed is not None and not guest.is_alone:
+                self.turn = bench.timed.ask()
+            Measurement(bench, guest, findings, self.workshop, match, twin, self.turn).take()
+
+    def _end_turn(self) -> None:
+        if self.turn is not None:
+            self.turn.give_back()
 
     def _contestant(self, reference: Reference, parties: list[Session], inputs: Any) -> tuple[Contestant, Twin]:
         """The contestant with its source loaded and its device open, and a twin that may set out."""

@@ -293,6 +293,12 @@ class Guest:
             self._give_back(held)
         return max(remaining, 0.0)
 
+    def wait_for_others(self, is_reached: Callable[[float], bool], timeout: float) -> float:
+        """The same for something that other verdicts have: none of that time counts."""
+        remaining = self.wait(is_reached, timeout)
+        self._give_back(timeout - remaining)
+        return remaining
+
     @contextmanager
     def beside_windows(self, sessions: Collection[Freezable]) -> Generator[None]:
         """Wait for something about `sessions` that need not stop for another's window, such as their end.

@@ -13,7 +13,7 @@ import json
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from kerneldojo.devices.cuda.driver import CudaError
 from kerneldojo.devices.cuda.precompiled import Precompiled
@@ -31,9 +31,15 @@ from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.runners import Runners
 from kerneldojo.judging.shares import Shares
 from kerneldojo.judging.surroundings import request
+from kerneldojo.judging.turns import Turn, Turns
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Problem, content_hash
 from kerneldojo.schema.pace import Pace
+
+TURN_SECONDS = 600.0
+"""For memory to be timed in: others ahead may be slow kernels."""
+
+T = TypeVar("T")
 
 
 class GatedSession(Session):
@@ -111,6 +117,8 @@ class Bench(ABC):
         self.device = device
         self.gate = Gate(shares.capacity, Cores.of(cores), self.pace.windows_in_a_row)
         """A timing window has the device to itself."""
+        self.timed = Turns(shares.num_timed) if shares.num_timed else None
+        """Who has memory for timing; None where everybody has it from the beginning."""
         self.runners = Runners(shares.num_kept)
         self.blanks: Blanks | None = None
         """Processes with an open device that are nobody's yet; None where contexts are made as they are needed."""
@@ -124,8 +132,19 @@ class Bench(ABC):
         """Make the device's context current in this thread: memory is mapped into the current one."""
 
     @abstractmethod
-    def new_arena(self, inputs: Any, shares: Shares, *, silent: bool) -> Any:
-        """Memory for one process, so much of it; with timed inputs of its own where `inputs` is None."""
+    def new_arena(self, inputs: Any, shares: Shares, *, silent: bool = False, is_runners: bool = False) -> Any:
+        """Memory for one process, so much of it.
+
+        Args:
+            inputs: the runner's timed inputs, for a contestant; None where they come later, and for a runner.
+            shares: how much.
+            silent: whether it is a silent twin's.
+            is_runners: whether it is a reference runner's, and has timed inputs of its own unless they come later.
+        """
+
+    def extend(self, arena: Any, inputs: Any) -> tuple[list[int], list[int]]:
+        """Add what timing needs to an arena: see `CudaArena.extend`. Without `inputs`, those are the arena's own."""
+        raise NotImplementedError
 
     def room(self, guest: Guest) -> Shares:
         """The memory of one verdict: its share, or all of it while nobody else is there."""
@@ -171,14 +190,14 @@ class Bench(ABC):
             self.tidy(most_bytes=0)
         reference = None if has_all else self.runners.take(key)
         if reference is None:
-            session = self._session(protocol, guest, None, silent=False, room=room)
+            session = self._session(protocol, guest, None, room=room, is_runners=True)
             reference = Reference(session, problem, patience(protocol.timeout))
         else:
             session = reference.hosted.session
             assert isinstance(session, GatedSession)
             session.attend(guest)
             try:
-                session.arena = self._arena(None, room, silent=False)
+                session.arena = self._arena(None, room, is_runners=True)
             except BaseException:
                 session.close()
                 raise
@@ -248,7 +267,7 @@ class Bench(ABC):
         wanted = request(protocol, self.device, self.device_nodes())
         session, seconds = self.blanks.take(wanted), OPEN_SECONDS
         while session is None and is_waiting:
-            if not (seconds := guest.wait(self.blanks.wait, seconds)):
+            if not (seconds := guest.wait_for_others(self.blanks.wait, seconds)):
                 raise Infrastructure(f"{self.device} made no context in {OPEN_SECONDS:.0f} s")
             session = self.blanks.take(wanted)
         if session is None:
@@ -277,7 +296,7 @@ class Bench(ABC):
 
     def can_open(self, protocol: Protocol, guest: Guest, inputs: Any) -> bool:
         """Whether a process with nothing of anybody's in it can open the device now, in memory like a contestant's."""
-        session = self._session(protocol, guest, inputs, silent=False)
+        session = self._session(protocol, guest, inputs)
         try:
             session.post("open", session.arena.fds)
             session.collect(OPEN_SECONDS)
@@ -294,12 +313,13 @@ class Bench(ABC):
         inputs: Any,
         line: socket.socket | None = None,
         *,
-        silent: bool,
+        silent: bool = False,
         room: Shares | None = None,
+        is_runners: bool = False,
     ) -> Session:
         self.enter()
         wanted = request(protocol, self.device, self.device_nodes())
-        arena = self._arena(inputs, room or self.room(guest), silent=silent)
+        arena = self._arena(inputs, room or self.room(guest), silent=silent, is_runners=is_runners)
         try:
             session = GatedSession(self.server, NoArena(), wanted, guest, line)
         except BaseException:
@@ -308,13 +328,38 @@ class Bench(ABC):
         session.arena = arena  # It is told with its first command (`Hosted.post_furnish`).
         return session
 
-    def _arena(self, inputs: Any, room: Shares, *, silent: bool) -> Any:
+    def prepare_timing(self, turn: Turn, guest: Guest, reference: Reference) -> None:
+        """Once it is a verdict's turn, give its runner the memory that it needs to be timed.
+
+        Args:
+            turn: the verdict's; to be given back when all but the runner are dead, and that one has let go.
+            guest: the verdict.
+            reference: whose own the timed inputs are.
+
+        Raises:
+            Infrastructure: it is never its turn.
+        """
+        if not guest.wait_for_others(turn.wait, TURN_SECONDS):
+            raise Infrastructure(f"no memory to be timed in within {TURN_SECONDS:.0f} s")
+        self.enter()
+        reference.extend(*self._with_room(lambda: self.extend(reference.hosted.arena, None)))
+
+    def extend_arena(self, contestant: Contestant, reference: Reference) -> None:
+        """The same for one of the candidate's processes; raises `Ruling` if it breaks."""
+        arena, inputs = contestant.hosted.arena, reference.hosted.arena.inputs
+        contestant.extend(*self._with_room(lambda: self.extend(arena, inputs)))
+
+    def _arena(self, inputs: Any, room: Shares, *, silent: bool = False, is_runners: bool = False) -> Any:
+        return self._with_room(lambda: self.new_arena(inputs, room, silent=silent, is_runners=is_runners))
+
+    def _with_room(self, allocate: Callable[[], T]) -> T:
+        """What it allocates; once more where idle runners, or our own allocator, may have what was missing."""
         try:
-            return self.new_arena(inputs, room, silent=silent)
+            return allocate()
         except CudaError:
-            self.runners.evict()  # What idle runners held, or our own allocator, may be what was missing.
+            self.runners.evict()
             self.tidy(most_bytes=0)
-            return self.new_arena(inputs, room, silent=silent)
+            return allocate()
 
     def measure_alone(
         self, guest: Guest, findings: Findings, action: Callable[[], None], of_candidate: Sequence[Session] = ()

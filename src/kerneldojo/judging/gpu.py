@@ -120,9 +120,11 @@ class CudaBench(Bench):
                 if self._precompiler is not None:
                     self._precompiler.close()
 
-    def new_arena(self, inputs: SharedRegion | None, shares: Shares, *, silent: bool) -> CudaArena:
-        """Exchange and heap; a reference runner's has the timed inputs too, which others then map."""
-        own = SharedRegion.create(shares.inputs_bytes, self.index) if inputs is None else None
+    def new_arena(
+        self, inputs: SharedRegion | None, shares: Shares, *, silent: bool = False, is_runners: bool = False
+    ) -> CudaArena:
+        """See `Bench.new_arena`. What a runner has is freed when it is idle, so it takes nothing that others left."""
+        own = SharedRegion.create(shares.inputs_bytes, self.index) if is_runners and not shares.num_timed else None
         try:
             arena = CudaArena.create(
                 shares.exchange_bytes,
@@ -130,14 +132,25 @@ class CudaBench(Bench):
                 device=self.index,
                 inputs=inputs or own,
                 silent=silent,
-                owns_inputs=inputs is None,
-                spare=self._spare if shares == self.shares else None,
+                owns_inputs=own is not None,
+                spare=self._spare if shares == self.shares and not is_runners else None,
             )
             arena.in_place = shares.in_place
             return arena
         except BaseException:
             if own is not None:
                 own.close()
+            raise
+
+    def extend(self, arena: CudaArena, inputs: SharedRegion | None) -> tuple[list[int], list[int]]:
+        """See `Bench.extend`."""
+        if inputs is not None:
+            return arena.extend(self.shares.timed_heap_bytes, inputs)
+        own = SharedRegion.create(self.shares.inputs_bytes, self.index)
+        try:
+            return arena.extend(self.shares.timed_heap_bytes, own, owns_inputs=True)
+        except BaseException:
+            own.close()
             raise
 
     def tidy(self, most_bytes: int | None = None) -> None:

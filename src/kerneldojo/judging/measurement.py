@@ -17,6 +17,7 @@ from kerneldojo.judging.preparation import Prepared
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.ruling import Ruling
+from kerneldojo.judging.turns import Turn
 from kerneldojo.judging.twin import Twin
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.judging.workshop import Workshop
@@ -32,6 +33,7 @@ class Measurement:
         workshop: closed once the twin is there.
         match: reference and contestant, the rounds passed.
         twin: the silent one, as far as it is.
+        turn: its turn to have memory for timing, where that comes late.
     """
 
     bench: Bench
@@ -40,15 +42,13 @@ class Measurement:
     workshop: Workshop
     match: Match
     twin: Twin
+    turn: Turn | None = None
     _rows: profile.Rows = field(default_factory=list[Any])
     _broken: list[Ruling] = field(default_factory=list[Ruling])
     """What ended the profile."""
 
-    def take(self, inputs: Any) -> None:
+    def take(self) -> None:
         """Time, profile, cause.
-
-        Args:
-            inputs: memory for those of timed calls.
 
         Raises:
             Ruling: the candidate does not pass.
@@ -56,27 +56,41 @@ class Measurement:
         has_own = self.match.seen.ran_own_kernel
         self._make_room()
         with self.findings.stage("prepare"):
-            series, is_well = self._prepare(inputs, has_own=has_own)
+            series, is_well = self._prepare(has_own=has_own)
         self._time(series)
         self._make_room()
         with self.findings.stage("cause"):
             self._find_cause(has_own=has_own, is_well=is_well)
 
-    def _prepare(self, inputs: Any, *, has_own: bool) -> tuple[Prepared, bool]:
+    def _prepare(self, *, has_own: bool) -> tuple[Prepared, bool]:
         """What is timed, and whether there is a twin to compare with."""
-        room = self.bench.room(self.guest)
+        room, reference = self.bench.room(self.guest), self.match.reference
+        if self.turn is not None:
+            self.bench.prepare_timing(self.turn, self.guest, reference)
+            self.bench.extend_arena(self.match.contestant, reference)
         drawn = preparation.draw(self.match, room.inputs_bytes, is_large=room.in_place)
-        is_well = has_own and self.twin.arrive()
-        if has_own and not is_well:
+        silent = self.twin.contestant if has_own and self.twin.arrive() and self._extend_twin() else None
+        if has_own and silent is None:
             self.workshop.check()
-        silent = self.twin.contestant if is_well else None
         is_called = silent is not None and preparation.post_twin(self.match, silent, drawn)
+        inputs = reference.hosted.arena.inputs
         series = preparation.prepare(self.match, drawn, inputs, self.findings)  # While the twin compiles.
         del drawn
         if silent is not None and is_called:
             preparation.add_twin(series, silent)
         self.findings.num_built = self.workshop.close()
-        return series, is_well
+        return series, silent is not None
+
+    def _extend_twin(self) -> bool:
+        """Give the twin the memory that it is timed in; False if the candidate broke in it."""
+        twin = self.twin.contestant
+        if self.turn is None or twin is None:
+            return True
+        try:
+            self.bench.extend_arena(twin, self.match.reference)
+        except Ruling:
+            return False
+        return True
 
     def _time(self, series: Prepared) -> None:
         """The series, once more where it should not stand alone, and the profile."""

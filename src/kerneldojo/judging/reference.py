@@ -228,6 +228,10 @@ class Reference:
         """Forget all instances."""
         self._ask("release", "release")
 
+    def extend(self, descriptors: list[int], sizes: list[int]) -> None:
+        """Give it the memory that it is timed in: see `CudaArena.extend`."""
+        self._ask("platform", "being prepared", what="extend", descriptors=descriptors, sizes=sizes)
+
     def settle(self) -> bool:
         """Forget all instances, and be as a fresh process would be, as far as one that has run can, without memory.
 

@@ -1,9 +1,14 @@
 """How a GPU's memory is divided: among verdicts under way, contexts that wait for the next, and the judge.
 
-Everything is counted in *parts* of one size. Timed inputs lie in one part that reference runner, contestant and silent
-twin map alike; each process has an exchange of one part and a heap of two for its tensors. The judge needs about two
-parts a verdict for the copies that it compares. Contexts take memory of their own, whatever they do; runners that wait,
-and processes that were opened ahead, have no other.
+Everything is counted in *parts* of one size. Each process of a verdict has an exchange of one part and a heap of two
+for its tensors. The judge needs about two parts a verdict for the copies that it compares. Contexts take memory of
+their own, whatever they do; runners that wait, and processes that were opened ahead, have no other.
+
+What is timed needs more: timed inputs, that reference runner, contestant and silent twin map alike, and room for the
+outputs of as many calls. The more of them fit, the longer a window is and the fewer are needed. With one or two
+verdicts at once they have that from the beginning: a part for inputs, and half of their heap. With more, few are timed
+or about to be at any time. So a verdict gets that memory when its rounds are passed, in its turn (`judging.turns`), and
+its processes then have a heap of five parts instead.
 
 A problem that does not fit is judged alone, with all of the device and another division: no runner is kept, inputs have
 two parts (a slope needs two sets of them), and results stay in the heap, from which the judge copies them, so that an
@@ -20,12 +25,15 @@ CONTEXT_BYTES = 704 << 20
 JUDGE_BYTES = 2 << 30
 """The judge's own context, its flushing buffer, and what its allocator keeps."""
 HEAP_PARTS = 2
-RUNNER_PARTS = 1 + HEAP_PARTS + 1
-"""Exchange, heap, and the timed inputs, which are its own."""
 JUDGE_PARTS = 2
 """The judge's copies, for each verdict."""
-VERDICT_PARTS = RUNNER_PARTS + 2 * (1 + HEAP_PARTS) + JUDGE_PARTS
-"""Runner, contestant and twin, and the judge's copies."""
+NUM_PROCESSES = 3
+"""Of each verdict: reference runner, contestant and twin."""
+FEWEST_STAGED = 3
+"""Verdicts at once from which on memory for timing comes late."""
+TIMED_INPUT_PARTS = 2.5
+TIMED_HEAP_PARTS = 5.0
+"""Of each process; outputs have half of it."""
 LARGEST_SHARE = 16
 """A part is at most this fraction of the device."""
 LEAST_PART_BYTES = 256 << 20
@@ -55,10 +63,11 @@ class Shares:
     heap_parts: float = HEAP_PARTS
     input_parts: float = 1
     judge_parts: float = JUDGE_PARTS
-    num_processes: int = 3
-    """Of each verdict: reference runner, contestant and twin."""
+    num_processes: int = NUM_PROCESSES
     num_ahead: int = 0
     """Processes that have opened the device before anybody asks for them; contexts and no more."""
+    num_timed: int = 0
+    """Verdicts that have memory for timing at once; 0 if each has it from the beginning, the heap it has anyway."""
     in_place: bool = False
     """Whether results stay in the heap: see `contestant.arena.Arena.in_place`."""
 
@@ -78,6 +87,11 @@ class Shares:
         return int(self.input_parts * self.part_bytes)
 
     @property
+    def timed_heap_bytes(self) -> int:
+        """For all tensors of one hosted process from when it is about to be timed, where that is another heap."""
+        return int(TIMED_HEAP_PARTS * self.part_bytes)
+
+    @property
     def judge_bytes(self) -> int:
         """For the judge itself, all verdicts together."""
         return JUDGE_BYTES // 2 + int(self.capacity * self.judge_parts * self.part_bytes)
@@ -85,8 +99,9 @@ class Shares:
     @property
     def most_bytes(self) -> int:
         """What all of it takes at most."""
-        process = 1 + self.heap_parts
-        parts = self.capacity * (self.num_processes * process + self.input_parts + self.judge_parts)
+        parts = self.capacity * (self.num_processes * (1 + self.heap_parts) + self.judge_parts)
+        parts += (self.num_timed or self.capacity) * self.input_parts
+        parts += self.num_timed * self.num_processes * TIMED_HEAP_PARTS
         contexts = num_contexts(self.capacity, self.num_kept, self.num_ahead)
         return JUDGE_BYTES + int(parts * self.part_bytes) + contexts * CONTEXT_BYTES
 
@@ -96,21 +111,22 @@ class Shares:
 
         Contexts are made ahead, `num_ahead` of them, only where there are several verdicts at once.
 
-        Kept runners get what leaves the parts of the others large: one where one verdict is judged at a time, so that
-        large problems fit as they did without; two more for each further verdict, at most `MAX_KEPT`; none where there
-        is hardly room for the verdicts.
+        One runner is kept where one verdict is judged at a time, two more for each further verdict, at most `MAX_KEPT`,
+        and fewer where there is hardly room for the verdicts.
         """
         capacity = max(1, num_verdicts)
         while capacity > 1 and _part_bytes(capacity, 0, num_ahead, total_bytes) < LEAST_PART_BYTES:
             capacity -= 1
         num_ahead = num_ahead if capacity > 1 else 0
         num_kept = min(2 * capacity - 1, MAX_KEPT)
-        while num_kept and _part_bytes(capacity, num_kept, num_ahead, total_bytes) < 2 * LEAST_PART_BYTES:
+        while num_kept and _part_bytes(capacity, num_kept, num_ahead, total_bytes) < LEAST_PART_BYTES:
             num_kept -= 1
         part_bytes = max(_part_bytes(capacity, num_kept, num_ahead, total_bytes), 1 << 21)
         if capacity == 1:  # Or a problem that has to be judged alone would have smaller parts than the others.
             part_bytes = min(part_bytes, cls.whole(total_bytes).part_bytes)
-        return cls(capacity, num_kept, part_bytes, num_ahead=num_ahead)
+        num_timed = _num_timed(capacity)
+        input_parts = TIMED_INPUT_PARTS if num_timed else 1
+        return cls(capacity, num_kept, part_bytes, input_parts=input_parts, num_ahead=num_ahead, num_timed=num_timed)
 
     @classmethod
     def whole(cls, total_bytes: int) -> Shares:
@@ -143,6 +159,14 @@ def num_contexts(capacity: int, num_kept: int, num_ahead: int = 0) -> int:
     return 3 * capacity + num_kept + num_ahead
 
 
+def _num_timed(capacity: int) -> int:
+    """One in a window, and those that prepare for theirs or are cleared away after it."""
+    return max(2, capacity // 2) if capacity >= FEWEST_STAGED else 0
+
+
 def _part_bytes(capacity: int, num_kept: int, num_ahead: int, total_bytes: int) -> int:
     free = total_bytes - JUDGE_BYTES - num_contexts(capacity, num_kept, num_ahead) * CONTEXT_BYTES
-    return min(free // (capacity * VERDICT_PARTS), total_bytes // (LARGEST_SHARE * capacity))
+    num_timed = _num_timed(capacity)
+    parts = capacity * (NUM_PROCESSES * (1 + HEAP_PARTS) + JUDGE_PARTS) + (0 if num_timed else capacity)
+    parts += num_timed * (TIMED_INPUT_PARTS + NUM_PROCESSES * TIMED_HEAP_PARTS)
+    return min(int(free / parts), total_bytes // (LARGEST_SHARE * capacity))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -38,3 +39,81 @@ def test_it_says_so_when_there_is_no_memory(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert done.stdout.startswith(OUT_OF_DEVICE_MEMORY)
     assert str(1 << 44) in done.stdout
+
+
+DRIVER = """
+#include <stdint.h>
+#include <stddef.h>
+int cuMemsetD8Async(uint64_t a, unsigned char v, size_t n, void* s) { return 0; }
+int cuCtxSynchronize(void) { return 0; }
+int cuMemAlloc_v2(uint64_t* a, size_t n) { static uint64_t next = 1ull << 40; *a = next; next += n; return 0; }
+int cuMemFree_v2(uint64_t a) { return a < 1ull << 40; }
+"""
+"""As much of a driver as the allocator needs; memory of its own lies from one TiB on."""
+
+MOVING = """
+#include <sys/types.h>
+#include <cstdint>
+#include <cstdio>
+extern "C" {
+int dojo_arena_open(uint64_t, size_t);
+void dojo_arena_move(uint64_t, size_t);
+int dojo_arena_leave();
+void* dojo_arena_allocate(ssize_t, int, void*);
+void dojo_arena_free(void*, ssize_t, int, void*);
+void dojo_arena_record_stream(void*, void*);
+void dojo_arena_reclaim();
+}
+constexpr uint64_t FIRST = 1 << 20, SECOND = 1 << 24, SIZE = 1 << 16;
+bool in(uint64_t base, void* pointer) {
+  uint64_t address = reinterpret_cast<uint64_t>(pointer);
+  return base <= address && address < base + SIZE;
+}
+#define CHECK(what) if (!(what)) { std::printf("line %d\\n", __LINE__); return 1; }
+int main() {
+  CHECK(dojo_arena_open(FIRST, SIZE) == 0)
+  void* kept = dojo_arena_allocate(4096, 0, nullptr);
+  void* freed = dojo_arena_allocate(4096, 0, nullptr);
+  void* shared = dojo_arena_allocate(4096, 0, nullptr);
+  void* quarantined = dojo_arena_allocate(4096, 0, nullptr);
+  dojo_arena_record_stream(shared, nullptr);
+  dojo_arena_record_stream(quarantined, nullptr);
+  dojo_arena_free(freed, 4096, 0, nullptr);
+  dojo_arena_free(quarantined, 4096, 0, nullptr);
+  CHECK(in(FIRST, kept) && in(FIRST, freed))
+  CHECK(dojo_arena_leave() == 1)
+  dojo_arena_move(SECOND, SIZE);
+  void* after = dojo_arena_allocate(4096, 0, nullptr);
+  CHECK(in(SECOND, after))  // Not where the freed one lay.
+  dojo_arena_free(kept, 4096, 0, nullptr);
+  dojo_arena_free(shared, 4096, 0, nullptr);
+  dojo_arena_reclaim();
+  void* others[8];
+  for (void*& other : others) CHECK(in(SECOND, other = dojo_arena_allocate(4096, 0, nullptr)))
+  void* beyond = dojo_arena_allocate(SIZE, 0, nullptr);
+  CHECK(!in(FIRST, beyond) && !in(SECOND, beyond))  // The driver's own.
+  dojo_arena_free(beyond, SIZE, 0, nullptr);
+  CHECK(dojo_arena_leave() == 1)  // Something is alive.
+  for (void* other : others) dojo_arena_free(other, 4096, 0, nullptr);
+  dojo_arena_free(after, 4096, 0, nullptr);
+  CHECK(dojo_arena_leave() == 0)
+  CHECK(!in(SECOND, dojo_arena_allocate(4096, 0, nullptr)))  // There is no region.
+  CHECK(dojo_arena_open(FIRST, SIZE) == 0)
+  CHECK(in(FIRST, dojo_arena_allocate(4096, 0, nullptr)))  // It is a region as any other again.
+  return 0;
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_it_moves_to_another_region_and_leaves_them_all(tmp_path: Path) -> None:
+    (tmp_path / "driver.c").write_text(DRIVER)
+    driver = ["gcc", "-shared", "-fPIC", "-o", str(tmp_path / "libcuda.so.1"), str(tmp_path / "driver.c")]
+    subprocess.run(driver, check=True)
+    (tmp_path / "moving.cpp").write_text(MOVING)
+    program = tmp_path / "moving"
+    sources = [str(tmp_path / "moving.cpp"), str(SOURCE)]
+    subprocess.run(["g++", "-std=c++20", "-o", str(program), *sources, "-ldl"], check=True)
+    surroundings = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    done = subprocess.run([str(program)], capture_output=True, text=True, check=False, env=surroundings)
+    assert (done.returncode, done.stdout) == (0, "")

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from kerneldojo.devices.cuda.arena import CudaArena
+from kerneldojo.devices.cuda.page import Page
 from kerneldojo.devices.cuda.spare import Spare
 
 GRAIN = 512
@@ -97,6 +98,36 @@ def test_timed_inputs_are_their_owners_alone(spare: Spare, made: list[Region]) -
     runner.close()
     assert inputs.is_closed
     assert len(spare) == len(made) == 4
+
+
+def test_what_it_was_timed_in_serves_the_next_one_too_but_not_the_runners_inputs(
+    spare: Spare, made: list[Region]
+) -> None:
+    inputs: Any = Region(5000, 0)
+    contestant = arena(spare)
+    first = contestant.heap
+    assert contestant.extend(9000, inputs) == ([], [inputs.size, 9216])
+    assert contestant.heap not in (first, inputs)
+    assert contestant.inputs is inputs
+    sizes = [contestant.exchange.size, first.size, inputs.size, contestant.heap.size]
+    assert contestant.total_bytes == sum(sizes)
+    assert contestant.base(contestant.heap) == sum(sizes[:3]), "what was told of earlier lies where it lay"
+    contestant.is_left = True
+    contestant.close()
+    assert not inputs.is_closed
+    assert len(spare) == 3
+    assert spare.take(9000) is made[2]
+
+
+def test_a_runner_that_rests_has_nothing(made: list[Region]) -> None:
+    exchange, heap, inputs = (Region(size, 0) for size in (1000, 3000, 5000))
+    runner = CudaArena(Page.create((1024, 3072)), [exchange, heap], 0, owned=2)  # type: ignore[list-item]
+    runner.spare = Spare(0, lambda size, device: Region(size, device))  # type: ignore[assignment,arg-type,return-value]
+    runner.extend(9000, inputs, owns_inputs=True)  # type: ignore[arg-type]
+    timed: Any = runner.heap
+    runner.close()
+    assert all(region.is_closed for region in (exchange, heap, inputs, timed)), "it may still have them mapped"
+    assert len(runner.spare) == 0
 
 
 def test_only_what_is_large_enough_is_taken(spare: Spare, made: list[Region]) -> None:

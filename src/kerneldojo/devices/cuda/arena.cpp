@@ -92,7 +92,14 @@ struct Arena {
   std::unordered_map<Key, std::vector<uint64_t>, KeyHash> free_lists;
   std::vector<Span> spans;       // merged free memory, by address
   std::vector<Span> quarantine;  // freed, but another stream may still use it
+  std::vector<Span> retired;     // regions that nothing new is taken from
 };
+
+bool is_retired(const Arena& state, uint64_t address) {
+  return std::any_of(state.retired.begin(), state.retired.end(), [address](const Span& span) {
+    return span.address <= address && address < span.address + span.bytes;
+  });
+}
 
 Arena& arena() {
   static Arena* instance = new Arena();  // never destroyed: torch frees tensors while the process exits
@@ -210,6 +217,7 @@ void dojo_arena_free(void* pointer, ssize_t, int, Stream stream) {
   Block block = found->second;
   state.live.erase(found);
   state.live_bytes -= block.bytes;
+  if (is_retired(state, address)) return;
   if (address < state.base || address >= state.base + state.size) {
     state.driver.release(address);
   } else if (block.shared) {
@@ -286,7 +294,18 @@ void dojo_arena_settle() {
   state.fallback_count = state.fallback_bytes = 0;
 }
 
-// The region is to be unmapped. Returns 0, or 1, and nothing is changed, if something of it is in use: tensors, or what
+// Another region, mapped beside the present one: whatever is allocated from now on lies in it. The device is idle.
+void dojo_arena_move(uint64_t base, size_t size) {
+  Arena& state = arena();
+  std::lock_guard<std::mutex> lock(state.mutex);
+  merge_free(state);
+  state.spans.clear();
+  state.retired.push_back({state.base, state.size});
+  state.base = state.next = base;
+  state.size = size;
+}
+
+// All regions are to be unmapped. Returns 0, or 1, and nothing is changed, if something of it is in use: tensors, or what
 // a CUDA graph will write to again. The device is idle.
 int dojo_arena_leave() {
   Arena& state = arena();
@@ -295,6 +314,7 @@ int dojo_arena_leave() {
   if (!state.live.empty() || !state.free_lists.empty() || state.next != state.base) return 1;
   state.base = state.next = 0;
   state.size = 0;
+  state.retired.clear();
   return 0;
 }
 

@@ -70,12 +70,13 @@ class CudaArena:
     def __init__(self, page: Page, regions: Sequence[SharedRegion], device: int, *, owned: int) -> None:
         self.page = page
         self.exchange, self.heap = regions[0], regions[1]
+        """The heap is where new tensors are made: the last one, where there is more than one (`extend`)."""
         self.inputs: SharedRegion | None = regions[2] if len(regions) > 2 else None
         self.device = torch.device("cuda", device)
         self.num_bytes = self.exchange.size
         """Size of the exchange: what may be packed into."""
         self._regions = list(regions)
-        self._owned = owned
+        self._owned = self._regions[:owned]
 
     @classmethod
     def create(
@@ -125,6 +126,34 @@ class CudaArena:
         sizes = page.region_bytes
         regions = [SharedRegion.open(fd, size, device) for fd, size in zip(fds[1:], sizes, strict=True)]
         return cls(page, regions, device, owned=len(regions))
+
+    def extend(
+        self, heap_bytes: int, inputs: SharedRegion, *, owns_inputs: bool = False
+    ) -> tuple[list[int], list[int]]:
+        """Add timed inputs and a larger heap, from which all new tensors come.
+
+        Args:
+            heap_bytes: of the heap.
+            inputs: region for the inputs of timed calls.
+            owns_inputs: as for `create`.
+
+        Returns:
+            what `adopt` needs on the other side: descriptors, and sizes.
+        """
+        device = self.device.index
+        heap = self.spare.take(heap_bytes) if self.spare is not None else SharedRegion.create(heap_bytes, device)
+        self._add(inputs, heap, [heap, inputs] if owns_inputs else [heap])
+        return [fd for region in (inputs, heap) if (fd := region.fd) is not None], [inputs.size, heap.size]
+
+    def adopt(self, fds: Sequence[int], sizes: Sequence[int]) -> None:
+        """Map what `extend` added on the judge's side."""
+        inputs, heap = (SharedRegion.open(fd, size, self.device.index) for fd, size in zip(fds, sizes, strict=True))
+        self._add(inputs, heap, [inputs, heap])
+
+    def _add(self, inputs: SharedRegion, heap: SharedRegion, owned: Sequence[SharedRegion]) -> None:
+        self._regions += [inputs, heap]
+        self.inputs, self.heap = inputs, heap
+        self._owned += owned
 
     @property
     def fds(self) -> list[int]:
@@ -186,7 +215,7 @@ class CudaArena:
 
     def close(self) -> None:
         """Give the memory back, once. Views must not be used any more."""
-        regions, self._owned = self._regions[: self._owned], 0  # Given back twice, it would serve two at once.
+        regions, self._owned = self._owned, []  # Given back twice, it would serve two at once.
         with contextlib.ExitStack() as stack:  # Each, also if the driver refuses one of them.
             for region in regions:
                 stack.callback(self._part_with, region)
@@ -209,6 +238,7 @@ class Heap:
     def __init__(self, library: Path) -> None:
         self._library: Any = ctypes.CDLL(str(library))
         self._library.dojo_arena_open.argtypes = [ctypes.c_uint64, ctypes.c_size_t]
+        self._library.dojo_arena_move.argtypes = [ctypes.c_uint64, ctypes.c_size_t]
         self._library.dojo_arena_statistics.argtypes = [ctypes.POINTER(ctypes.c_uint64)]
         self._size = 0
         memory: Any = torch.cuda.memory
@@ -253,6 +283,11 @@ class Heap:
         With nothing alive, the next tensor lies where the first one ever did.
         """
         self._library.dojo_arena_settle()
+
+    def move(self, region: SharedRegion) -> None:
+        """Allocate from another region from now on; what lies in the last one stays there. The device must be idle."""
+        self._library.dojo_arena_move(region.address, region.size)
+        self._size = region.size
 
     def leave(self) -> bool:
         """Have no region any more, until `open` gives another; False, and all is as before, if something is in use."""

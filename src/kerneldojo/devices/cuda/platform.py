@@ -271,6 +271,14 @@ class CudaPlatform:
         even = profiler.is_even(records, len(sets))
         return {"kernels": profiler.summary(records, len(sets))[:512], "even": even}
 
+    def do_extend(self, command: dict[str, Any], *_: Any) -> dict[str, Any]:
+        """Map timed inputs and a larger heap, whose descriptors came beside the command; `sizes` in bytes."""
+        self.synchronize()
+        self.arena.adopt(command["descriptors"], command["sizes"])
+        self._fds += command["descriptors"]
+        self._heap.move(self.arena.heap)
+        return {}
+
     def do_memory(self, *_: Any) -> dict[str, Any]:
         """Statistics of the heap."""
         return {"heap": self._heap.statistics()}

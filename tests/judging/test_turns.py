@@ -1,0 +1,149 @@
+"""Memory for timing: who has it, in which order, and for how long."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_gpu_steps import (
+    HONEST,
+    PROBLEM,
+    AlwaysClean,
+    HostBench,
+    Windows,
+    asked,
+    judge,
+    passed,
+    refused,
+    server,
+    windows,
+)
+
+from kerneldojo import Problem
+from kerneldojo.judging.ends import Infrastructure
+from kerneldojo.judging.processes import ForkServer, Session
+from kerneldojo.judging.reference import Reference
+from kerneldojo.judging.shares import Shares
+from kerneldojo.judging.turns import Turns
+from kerneldojo.schema import Status
+from kerneldojo.schema.pace import Pace
+
+__all__ = ["asked", "server", "windows"]
+
+MAPS = "\nfrom kerneldojo.contestant.platform import HostPlatform\nHostPlatform.do_extend = lambda self, *_: {}\n"
+"""A device that has memory to be added."""
+PROBLEM_THAT_MAPS = Problem(name="swish", source=PROBLEM.source + MAPS)
+GIB = 1 << 30
+
+
+class StagedBench(HostBench):
+    """One verdict at a time has memory for timing."""
+
+    def __init__(self, server: ForkServer) -> None:
+        super().__init__(server, 3, 3, pace=Pace(contexts_ahead=2))
+        self.timed = Turns(1)
+        self._canary = AlwaysClean()  # type: ignore[assignment]
+        self.extended: list[bool] = []
+        """For each time, whether it was with inputs of its own."""
+
+    def extend(self, arena: Any, inputs: Any) -> tuple[list[int], list[int]]:
+        self.extended.append(inputs is None)
+        return [], []
+
+
+@pytest.fixture
+def bench(server: ForkServer) -> Generator[StagedBench]:
+    bench = StagedBench(server)
+    yield bench
+    bench.close()
+
+
+def test_it_is_given_when_rounds_are_passed_and_to_all_three(
+    bench: StagedBench, asked: dict[Session, list[str]], tmp_path: Path
+) -> None:
+    passed(judge(bench, HONEST + MAPS, tmp_path, problem=PROBLEM_THAT_MAPS))
+    assert len(bench.extended) == 3
+    told = [said for said in asked.values() if "platform" in said]
+    assert len(told) == 3
+    contestant = next(said for said in told if said.count("call") > 2)
+    assert contestant.index("platform") > contestant.index("call")
+
+
+def test_nobody_else_has_it_meanwhile(
+    bench: StagedBench, windows: Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is held until the processes that had it are gone, whatever came of the verdict."""
+    lock, holders, most = threading.Lock(), set[int](), 0
+    extend = Reference.extend
+
+    def noted(reference: Reference, *arguments: Any) -> None:
+        nonlocal most
+        with lock:
+            holders.add(threading.get_ident())
+            most = max(most, len(holders))
+        extend(reference, *arguments)
+
+    class Noted(Turns):
+        def end(self, turn: Any) -> None:
+            with lock:
+                holders.discard(threading.get_ident())
+            super().end(turn)
+
+    monkeypatch.setattr(Reference, "extend", noted)
+    bench.timed = Noted(1)
+    late = (HONEST + MAPS).replace("return y", "return y.clone() if x.numel() else y")
+    sources = [*(f"{HONEST}{MAPS}# {number}\n" for number in range(4)), late]
+    with ThreadPoolExecutor(5) as threads:
+        list(threads.map(lambda source: judge(bench, source, tmp_path, problem=PROBLEM_THAT_MAPS), sources))
+    assert (most, len(holders)) == (1, 0)
+    assert not bench.timed._line
+
+
+def test_whoever_breaks_as_it_gets_it_answers_for_that(bench: StagedBench, windows: Windows, tmp_path: Path) -> None:
+    breaks = MAPS.replace("{}", "1 / 0")
+    ruling = refused(judge(bench, HONEST + breaks, tmp_path, problem=PROBLEM_THAT_MAPS))
+    assert ruling.status is Status.RUNTIME_ERROR
+    assert bench.timed is not None
+    assert not bench.timed._line
+
+
+def test_a_turn_that_never_comes_is_our_fault(
+    bench: StagedBench, windows: Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kerneldojo.judging.gated_bench.TURN_SECONDS", 0.1)
+    assert bench.timed is not None
+    ahead = bench.timed.ask()
+    with pytest.raises(Infrastructure, match="no memory to be timed in"):
+        judge(bench, HONEST + MAPS, tmp_path, problem=PROBLEM_THAT_MAPS)
+    ahead.give_back()
+    passed(judge(bench, HONEST + MAPS, tmp_path, problem=PROBLEM_THAT_MAPS))
+
+
+def test_it_is_first_come_first_served() -> None:
+    turns = Turns(2)
+    first, second, third, fourth = (turns.ask() for _ in range(4))
+    assert [turn.wait(0.0) for turn in (first, second, third, fourth)] == [True, True, False, False]
+    third.give_back()  # It does without.
+    third.give_back()
+    assert not fourth.wait(0.0)
+    first.give_back()
+    assert fourth.wait(0.0)
+
+
+@pytest.mark.parametrize("gib", [80, 141])
+@pytest.mark.parametrize("capacity", [3, 4, 6, 8])
+def test_all_of_it_fits_and_makes_room_for_more_calls(gib: int, capacity: int) -> None:
+    shares = Shares.of(capacity, gib * GIB, 6)
+    assert shares.capacity == capacity
+    assert shares.most_bytes <= gib * GIB
+    assert shares.num_timed < capacity
+    assert shares.inputs_bytes > 2 * shares.part_bytes
+    assert shares.timed_heap_bytes > shares.heap_bytes
+
+
+def test_who_is_judged_alone_has_it_from_the_beginning() -> None:
+    assert Shares.whole(80 * GIB).num_timed == Shares.of(1, 80 * GIB, 6).num_timed == 0
