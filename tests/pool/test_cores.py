@@ -18,7 +18,7 @@ from pooled import wait_until
 
 from kerneldojo.contestant.sandbox import processes
 from kerneldojo.devices.cores import all_but, cores_of_gpus, siblings_of
-from kerneldojo.judging.cores import LEAST_CORES, SHARE_OF_REST, SLOW, Cores
+from kerneldojo.judging.cores import LEAST_CORES, NUM_WAITS, PATIENCE_SECONDS, SHARE_OF_REST, SLOW, Cores
 from kerneldojo.judging.gate import Gate
 from kerneldojo.judging.host import COMPILE_ARENA_BYTES
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
@@ -293,6 +293,38 @@ def test_a_window_waits_a_little_for_quick_cores(
         assert reserved.mine in ALL
         assert num_probed == num_rounds * len(ALL)
     assert os.sched_getaffinity(0) == set(ALL)
+
+
+@needs_two_cores
+def test_where_waiting_for_quick_cores_is_in_vain_it_is_hardly_tried(
+    busy: Busy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One core is quick, and two are needed."""
+    now, slow = 0.0, set(ALL[1:])
+
+    def probe() -> float:
+        nonlocal now
+        now += 0.001 / len(ALL)
+        (core,) = os.sched_getaffinity(0)
+        return 2 * SLOW if core in slow else 1.0
+
+    def settled() -> float:
+        began = now
+        with cores.reserved_for([[busy.process.pid]]):
+            return now - began
+
+    cores = Cores(ALL, [10**6], probe=probe)
+    cores.rest = frozenset(ALL)
+    monkeypatch.setattr("kerneldojo.judging.cores.time", SimpleNamespace(monotonic=lambda: now))
+    waits = [settled() for _ in range(10)]
+    assert waits[0] > PATIENCE_SECONDS
+    assert waits[-1] < PATIENCE_SECONDS / NUM_WAITS + 0.002
+    slow.clear()
+    assert settled() < 0.002, "enough at once: there is nothing to wait for"
+    assert cores.patience_seconds < PATIENCE_SECONDS / NUM_WAITS
+    for _ in range(NUM_WAITS):
+        cores.remember_wait(was_worth_it=True)
+    assert cores.patience_seconds == PATIENCE_SECONDS
 
 
 def test_the_system_tells_of_siblings_and_what_it_does_not_know_is_alone() -> None:

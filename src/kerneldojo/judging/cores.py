@@ -39,7 +39,11 @@ SLOW = 1.12
 """A core is slow if the loop takes so many times longer on it than on the quickest. Launches slow down with it: a
 kernel bound by them took 16.1 us where the loop took 4.0, 18.5 where it took 4.5."""
 PATIENCE_SECONDS = 0.05
-"""How long a window waits for as many quick cores as it needs."""
+"""How long a window waits for as many quick cores as it needs, where such waits were not in vain."""
+NUM_WAITS = 8
+"""Waits of this kind that are remembered."""
+MOST_LOOKED_AT = 4
+"""Cores that are looked at, from one round to the next, for those that have become slow."""
 NUM_REMEMBERED = 64
 """Windows whose quickest core is remembered, for what quick means."""
 NUM_BEFORE_CLOCK = 2
@@ -77,6 +81,8 @@ class Cores:
         """What the loop took on the quickest core, at the beginning of each of the last windows."""
         self.best = math.inf
         """The least that it ever took, on any."""
+        self._waits = deque[bool](maxlen=NUM_WAITS)
+        """Whether waiting for quick cores ended with them, the last times that there were too few at once."""
         self._has_complained = False
 
     @classmethod
@@ -100,6 +106,18 @@ class Cores:
             if len(eligible | group) <= (1 - SHARE_OF_REST) * len(own):
                 eligible |= group
         return cls(eligible, own - eligible, together) if eligible else None
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long to wait for quick cores: where it was in vain it is hardly tried, for nobody else goes on meanwhile.
+
+        Never not at all, so that a host which has become quieter is noticed.
+        """
+        return PATIENCE_SECONDS * (1 + sum(self._waits)) / (1 + len(self._waits))
+
+    def remember_wait(self, *, was_worth_it: bool) -> None:
+        """Whether it ended with as many quick cores as were needed."""
+        self._waits.append(was_worth_it)
 
     def choose(self, times: Mapping[int, float], num: int) -> list[int]:
         """The quickest `num` cores, no two of one core as long as there are others; fewer if there are not so many.
@@ -206,13 +224,18 @@ class Reserved:
 
     def settle(self) -> None:
         """Look at all eligible cores, and take the quickest; wait a little where too few are quick now."""
-        until = time.monotonic() + PATIENCE_SECONDS
+        until = time.monotonic() + self._cores.patience_seconds
+        has_waited = False
         while True:
             times = {core: self._time(core) for core in sorted(self._cores.eligible)}
             self._cores.quickest.append(min(times.values()))
             num_quick = sum(map(self._is_quick, times.values()))
-            if num_quick >= min(len(self._seats), len(times)) or time.monotonic() > until:
+            is_enough = num_quick >= min(len(self._seats), len(times))
+            if is_enough or time.monotonic() > until:
                 break
+            has_waited = True
+        if has_waited or not is_enough:
+            self._cores.remember_wait(was_worth_it=is_enough)
         chosen = self._cores.choose(times, len(self._seats))
         self.places = [chosen[number % len(chosen)] for number in range(len(self._seats))]
         for number in range(len(self._seats)):
@@ -222,13 +245,14 @@ class Reserved:
     def renew(self) -> None:
         """Leave the cores that have become slow, if others are quick. Only while no side is at work."""
         times = [self._time(core) for core in self.places]
+        free = [other for other in self._cores.eligible if other not in self.places]
+        random.shuffle(free)
+        free.sort(key=lambda other: bool(set(self._cores.together.get(other, ())) & set(self.places)))
+        others = iter(free[:MOST_LOOKED_AT])
         for number, taken in enumerate(times):
             if self._is_quick(taken):
                 continue
-            free = [other for other in self._cores.eligible if other not in self.places]
-            random.shuffle(free)
-            free.sort(key=lambda other: bool(set(self._cores.together.get(other, ())) & set(self.places)))
-            for core in free:
+            for core in others:
                 if self._is_quick(taken := self._time(core)):
                     self.places[number], times[number] = core, taken
                     self._sit(number)

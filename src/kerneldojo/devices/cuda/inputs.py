@@ -120,9 +120,17 @@ class InputSets:
         self._exchanged, self.num_fresh = None, length
         for index in range(length):
             number = secrets.randbelow(len(self._bases))
-            triples = zip(self._targets[index], self._bases[number], self._shufflable, strict=True)
-            distances = [self._write(target, values, shuffled=shuffled) for target, values, shuffled in triples]
+            pairs = zip(self._bases[number], self._shufflable, strict=True)
+            distances = [_distance(len(values), shuffled=shuffled) for values, shuffled in pairs]
             self._content[index] = number, distances
+        for tensor in range(len(self.layouts)):
+            content = enumerate(self._content[:length])
+            self._write(
+                [
+                    (self._targets[index][tensor], self._bases[base][tensor], far[tensor])
+                    for index, (base, far) in content
+                ]
+            )
 
     def written(self, index: int) -> list[torch.Tensor]:
         """What was written into a set of this round, stamp included, as tensors of their own."""
@@ -190,11 +198,20 @@ class InputSets:
         return places[:64]
 
     @staticmethod
-    def _write(target: torch.Tensor, values: torch.Tensor, *, shuffled: bool) -> int:
-        """Returns by how many elements it was rotated."""
-        distance = secrets.randbelow(len(values)) if shuffled and len(values) > 1 else 0
-        _rotate(target, values, distance)
-        return distance
+    def _write(rotations: Sequence[tuple[torch.Tensor, torch.Tensor, int]]) -> None:
+        """Targets, what goes there, and by how many elements it is rotated; all of one layout."""
+        if rotations and rotations[0][0].is_cuda:
+            from kerneldojo.devices.cuda.rotation import Rotation, rotate_all
+
+            rotate_all([Rotation(*one) for one in rotations])
+            return
+        for target, values, distance in rotations:
+            _rotate(target, values, distance)
+
+
+def _distance(count: int, *, shuffled: bool) -> int:
+    """By how many of `count` elements to rotate them: secret."""
+    return secrets.randbelow(count) if shuffled and count > 1 else 0
 
 
 def _rotate(target: torch.Tensor, values: torch.Tensor, distance: int) -> None:

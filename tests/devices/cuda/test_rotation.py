@@ -1,0 +1,70 @@
+"""All sets of a round are written by one launch: what each holds is what it would hold if it were rotated by itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+DTYPES = (torch.float32, torch.float16, torch.uint8, torch.int64, torch.complex128, torch.bool)
+
+
+def check(device: str, sizes: tuple[int, ...]) -> int:
+    """Rotate some tensors of each type and size; returns how many were compared."""
+    from kerneldojo.devices.cuda.rotation import Rotation, rotate_all
+
+    num = 0
+    for dtype in DTYPES:
+        for size in sizes:
+            memory = torch.zeros(4 * (size + 3), dtype=dtype, device=device)
+            sources = [torch.randn(size + 1, device=device).mul(50).to(dtype)[1:] for _ in range(2)]
+            distances = [0, size - 1, size // 2, 1 % size]
+            targets = [memory[index * (size + 3) + 1 :][:size] for index in range(4)]
+            rotate_all(
+                [Rotation(to, sources[i % 2], far) for i, (to, far) in enumerate(zip(targets, distances, strict=True))]
+            )
+            for i, (to, far) in enumerate(zip(targets, distances, strict=True)):
+                assert torch.equal(to, sources[i % 2].roll(far)), (dtype, size, far)
+                num += 1
+            gaps = [memory[index * (size + 3)] for index in range(4)]
+            assert not any(bool(gap) for gap in gaps), "beside them nothing was written"
+    rotate_all([])
+    empty = torch.zeros(0, device=device)
+    rotate_all([Rotation(empty, empty, 0)])
+    return num
+
+
+def test_interpreted() -> None:
+    script = "import sys; sys.path[:0] = [sys.argv[1]]; import test_rotation; "
+    script += "print(test_rotation.check('cpu', (1, 2, 300, 5000)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(Path(__file__).parent)],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == f"{4 * 4 * len(DTYPES)}\n", done.stderr
+
+
+def test_it_compiles_for_a_gpu() -> None:
+    """Without one: addresses become pointers of each type."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, compile
+
+    from kerneldojo.devices.cuda.rotation import _rotate_kernel
+
+    for word in ("i8", "i16", "i32", "i64"):
+        signature = {"table": "*i64", "typed": f"*{word}", "length": "i64", "BLOCK": "constexpr"}
+        source = ASTSource(_rotate_kernel, signature, {"BLOCK": 4096})
+        made = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 8})
+        assert made.asm["cubin"]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu() -> None:
+    assert check("cuda", (1, 300, 5000, 1_000_003)) == 4 * 4 * len(DTYPES)
