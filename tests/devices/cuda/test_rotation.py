@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
+
+from kerneldojo.devices.cuda import rotation
 
 DTYPES = (torch.float32, torch.float16, torch.uint8, torch.int64, torch.complex128, torch.bool)
 
 
 def check(device: str, sizes: tuple[int, ...]) -> int:
     """Rotate some tensors of each type and size; returns how many were compared."""
-    from kerneldojo.devices.cuda.rotation import Rotation, rotate_all
+    from kerneldojo.devices.cuda.rotation import Rotation, is_right, launch, rotate_all
 
     num = 0
     for dtype in DTYPES:
@@ -24,7 +27,7 @@ def check(device: str, sizes: tuple[int, ...]) -> int:
             sources = [torch.randn(size + 1, device=device).mul(50).to(dtype)[1:] for _ in range(2)]
             distances = [0, size - 1, size // 2, 1 % size]
             targets = [memory[index * (size + 3) + 1 :][:size] for index in range(4)]
-            rotate_all(
+            launch(
                 [Rotation(to, sources[i % 2], far) for i, (to, far) in enumerate(zip(targets, distances, strict=True))]
             )
             for i, (to, far) in enumerate(zip(targets, distances, strict=True)):
@@ -32,6 +35,7 @@ def check(device: str, sizes: tuple[int, ...]) -> int:
                 num += 1
             gaps = [memory[index * (size + 3)] for index in range(4)]
             assert not any(bool(gap) for gap in gaps), "beside them nothing was written"
+    assert all(is_right(torch.device(device), item) for item in (1, 2, 4, 8, 16))
     rotate_all([])
     empty = torch.zeros(0, device=device)
     rotate_all([Rotation(empty, empty, 0)])
@@ -49,6 +53,23 @@ def test_interpreted() -> None:
         check=False,
     )
     assert done.stdout == f"{4 * 4 * len(DTYPES)}\n", done.stderr
+
+
+def test_a_launch_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def wrong(rotations: Sequence[rotation.Rotation]) -> None:
+        for one in rotations:
+            one.target.copy_(one.source)
+
+    def fails(_: Sequence[rotation.Rotation]) -> None:
+        raise RuntimeError("no such pointer")
+
+    rotation.is_right.cache_clear()
+    monkeypatch.setattr(rotation, "launch", wrong)
+    assert not rotation.is_right(torch.device("cpu"), 4)
+    monkeypatch.setattr(rotation, "launch", fails)
+    assert not rotation.is_right(torch.device("cpu"), 8)
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    rotation.is_right.cache_clear()
 
 
 def test_it_compiles_for_a_gpu() -> None:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 import torch
 
 from kerneldojo.devices.cuda.memory import SharedRegion, span
+from kerneldojo.devices.cuda.rotation import Rotation, rotate, rotate_all
 from kerneldojo.problems.distributions import is_structural
 from kerneldojo.problems.pieces import pieces
 
@@ -124,11 +125,10 @@ class InputSets:
             distances = [_distance(len(values), shuffled=shuffled) for values, shuffled in pairs]
             self._content[index] = number, distances
         for tensor in range(len(self.layouts)):
-            content = enumerate(self._content[:length])
-            self._write(
+            rotate_all(
                 [
-                    (self._targets[index][tensor], self._bases[base][tensor], far[tensor])
-                    for index, (base, far) in content
+                    Rotation(self._targets[index][tensor], self._bases[base][tensor], far[tensor])
+                    for index, (base, far) in enumerate(self._content[:length])
                 ]
             )
 
@@ -138,7 +138,7 @@ class InputSets:
         found: list[torch.Tensor] = []
         for tensor, (values, layout) in enumerate(zip(self._bases[number], self.layouts, strict=True)):
             flat = torch.empty_like(values)
-            _rotate(flat, values, distances[tensor])
+            rotate(flat, values, distances[tensor])
             if self._exchanged is not None:
                 first, length = self._offsets[index][tensor] // 4, layout.num_bytes // 4
                 to, source = self._exchanged
@@ -197,29 +197,10 @@ class InputSets:
         secrets.SystemRandom().shuffle(places)
         return places[:64]
 
-    @staticmethod
-    def _write(rotations: Sequence[tuple[torch.Tensor, torch.Tensor, int]]) -> None:
-        """Targets, what goes there, and by how many elements it is rotated; all of one layout."""
-        if rotations and rotations[0][0].is_cuda:
-            from kerneldojo.devices.cuda.rotation import Rotation, rotate_all
-
-            rotate_all([Rotation(*one) for one in rotations])
-            return
-        for target, values, distance in rotations:
-            _rotate(target, values, distance)
-
 
 def _distance(count: int, *, shuffled: bool) -> int:
     """By how many of `count` elements to rotate them: secret."""
     return secrets.randbelow(count) if shuffled and count > 1 else 0
-
-
-def _rotate(target: torch.Tensor, values: torch.Tensor, distance: int) -> None:
-    if distance:
-        target[distance:].copy_(values[:-distance], non_blocking=True)
-        target[:distance].copy_(values[-distance:], non_blocking=True)
-    else:
-        target.copy_(values, non_blocking=True)
 
 
 def draw_exchange(places: Sequence[tuple[int, int]]) -> tuple[Integers, Integers]:
