@@ -57,6 +57,25 @@ def test_nothing_but_plain_values_is_read(tmp_path: Path) -> None:
         load_state(tmp_path)
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_state_that_is_empty_or_damaged_says_so(tmp_path: Path, *, mapped: bool) -> None:
+    file = tmp_path / "state.pt"
+    torch.save({"averages": torch.zeros(1000)}, file)
+    whole = file.read_bytes()
+    for data, reason in (
+        (b"", "the file is empty"),
+        (whole[:2000], "the file is damaged"),
+        (b"\x80", "the file is damaged"),
+    ):
+        file.write_bytes(data)
+        with pytest.raises(CheckpointError) as caught:
+            load_state(tmp_path, mapped=mapped)
+        assert str(caught.value) == f"cannot read {file}: {reason}"
+    file.unlink()
+    with pytest.raises(CheckpointError, match=r"state\.pt: No such file or directory$"):
+        load_state(tmp_path, mapped=mapped)
+
+
 def test_a_full_disk_leaves_the_older_checkpoint(tmp_path: Path) -> None:
     """A limit on the size of files is as good as a full disk: the kernel refuses the write."""
     script = f"""
