@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kerneldojo.cli.arguments import AsJson, BadUsage, mendable
+from kerneldojo.cli.arguments import AsJson, ended_by, mendable
 from kerneldojo.cli.streams import console_for, own_standard_output, print_json
 
 
@@ -47,7 +47,7 @@ def compare_command(
             try:
                 write_comparison(out, found)
             except OSError as error:
-                raise BadUsage(f"cannot write {out}: {error.strerror}") from error
+                raise ended_by(error, f"cannot write {out}: {error.strerror}") from error
         if as_json:
             print_json(found, output)
             return

@@ -13,6 +13,7 @@ from kerneldojo.cli.arguments import (
     BadUsage,
     candidate_seconds,
     device_name,
+    ended_by,
     folder_to_write,
     mendable,
 )
@@ -126,7 +127,7 @@ def evaluate_command(
                 if is_orderly or url is not None:
                     executor.close(drain=False)  # Otherwise the pool is ended at once, as this process ends.
         except (RunError, ValidationError) as error:
-            raise BadUsage(str(error)) from error
+            raise ended_by(error) from error
         if as_json:
             print_json(summary, output)
         else:

@@ -13,7 +13,11 @@ STATE = "learn.json"
 
 
 class LearnError(ValueError):
-    """A run cannot begin, or a phase could not be ended; one line says why."""
+    """A run cannot begin; one line says why."""
+
+
+class Unfinished(LearnError):
+    """A phase could not be ended, by no fault of whoever asked for it; one line says why."""
 
 
 class Phase(Frozen):
