@@ -88,20 +88,31 @@ def seconds(value: float | None) -> float | None:
     return value
 
 
-def folder_to_write(value: Path | None) -> Path | None:
-    """`value` if it is a folder that can be written, or can be made; nothing is made yet.
+def named(value: str | Path) -> Path:
+    """The path that `value` names, for what is written: to be an option's `parser`.
 
     Raises:
-        typer.BadParameter: if it is not.
+        typer.BadParameter: it is empty. As a path that would be the folder one stands in, and who writes
+            `--out "$FOLDER"` where there is no $FOLDER means another.
     """
-    if value is None:
-        return None
-    there = next(one for one in (value, *value.absolute().parents) if one.exists())
+    if not str(value).strip():
+        raise typer.BadParameter("it is empty")
+    return Path(value)
+
+
+def folder_to_write(value: str | Path) -> Path:
+    """The path that `value` names if it is a folder that can be written, or can be made; nothing is made yet.
+
+    Raises:
+        typer.BadParameter: if it is not, or is empty.
+    """
+    folder = named(value)
+    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
     if not there.is_dir():
         raise typer.BadParameter(f"{there} is no folder")
     if not os.access(there, os.W_OK | os.X_OK):
         raise typer.BadParameter(f"{there} cannot be written")
-    return value
+    return folder
 
 
 def candidate_seconds(value: float | None) -> float | None:
@@ -123,6 +134,10 @@ Device = Annotated[
         callback=device_name,
         metavar="DEVICE",
     ),
+]
+Cache = Annotated[
+    Path | None,
+    typer.Option("--cache", help="Folder in which verdicts are kept for other runs.", metavar="FOLDER", parser=named),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
 

@@ -11,6 +11,7 @@ import typer
 from kerneldojo.cli.arguments import (
     AsJson,
     BadUsage,
+    Cache,
     candidate_seconds,
     device_name,
     ended_by,
@@ -51,7 +52,7 @@ def evaluate_command(
             "--out",
             help="Folder of the results; a run that was stopped goes on.",
             metavar="FOLDER",
-            callback=folder_to_write,
+            parser=folder_to_write,
         ),
     ],
     suite: Annotated[
@@ -96,7 +97,7 @@ def evaluate_command(
         Path | None, typer.Option(help="File with the service's token; else KERNELDOJO_TOKEN is read.")
     ] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Candidates judged at once on this machine.")] = None,
-    cache: Annotated[Path | None, typer.Option(help="Folder in which verdicts are kept for other runs.")] = None,
+    cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge many candidates and write results.jsonl and results.parquet.

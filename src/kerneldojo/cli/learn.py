@@ -23,7 +23,7 @@ def learn_command(
             "-o",
             help="Folder of the run; one that was killed goes on.",
             metavar="FOLDER",
-            callback=folder_to_write,
+            parser=folder_to_write,
         ),
     ] = Path("runs-out/learn"),
     device: Device = "model:h100",
