@@ -21,6 +21,7 @@ import torch
 from pydantic import Field, field_validator, model_validator
 
 from kerneldojo.schema import Settings
+from kerneldojo.schema.base import at_home
 from kerneldojo.training.settings import ConfigError
 
 if TYPE_CHECKING:
@@ -105,6 +106,11 @@ class ModelConfig(Settings):
     """On a GPU: compile the layers. The first steps take a minute longer, all others less time."""
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass rather than keeping them."""
+
+    @field_validator("path")
+    @classmethod
+    def _path_begins_at_home(cls, path: str | None) -> str | None:
+        return None if path is None else at_home(path)
 
     @model_validator(mode="after")
     def _new_tokens_can_be_learned(self) -> ModelConfig:
