@@ -112,6 +112,14 @@ class ModelConfig(Settings):
     def _path_begins_at_home(cls, path: str | None) -> str | None:
         return None if path is None else at_home(path)
 
+    @field_validator("new", mode="before")
+    @classmethod
+    def _sizes_have_names(cls, told: Any) -> Any:
+        """One line that has them, where a union would tell what a table has to be."""
+        if not (isinstance(told, dict | NewModelConfig) or (isinstance(told, str) and told in SIZES)):
+            raise ValueError(f"neither a table nor one of our sizes: {', '.join(SIZES)}")
+        return cast("Any", told)
+
     @model_validator(mode="after")
     def _new_tokens_can_be_learned(self) -> ModelConfig:
         if self.new_tokens and self.path is None:
