@@ -87,6 +87,16 @@ def test_a_device_without_times_is_refused_before_anything_is_collected(tmp_path
     assert not (tmp_path / "run").exists()
 
 
+def test_a_run_that_never_ended_its_first_phase_holds_others_to_its_settings(tmp_path: Path) -> None:
+    (tmp_path / "collected").write_text("in the way")
+    with pytest.raises(BadUsage, match="collected"):
+        learn(tmp_path, config=SMALL, show=False)
+    with pytest.raises(BadUsage) as caught:
+        learn(tmp_path, config=SMALL, seed=7, show=False)
+    told = f"{tmp_path} holds a run with other settings (seed was 0 and is 7): give --fresh or another folder"
+    assert str(caught.value) == told
+
+
 def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "learn.json").write_text("{}")
     with pytest.raises(BadUsage, match="not readable"):

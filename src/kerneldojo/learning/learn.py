@@ -54,6 +54,7 @@ def _go(folder: Path, learned: Learned, tell: Callable[[str], None] | None) -> L
         raise LearnError(str(error)) from error
     run = Run(folder, learned, pool, tell)
     try:
+        run.note()  # so that whoever goes on after a kill is held to these settings from the first phase on
         for name, act in PHASES:
             if name not in {phase.name for phase in run.learned.phases}:
                 _take(run, name, act)
