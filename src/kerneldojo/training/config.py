@@ -138,7 +138,9 @@ class JudgeConfig(Settings):
     """Folder in which this machine's verdicts are kept for other runs, too. None: those of `cpu` and `model:` devices
     in the run's own, `output/verdicts`, so that a run which goes on from a checkpoint gets equal ones."""
     patience_s: float = Field(default=600.0, ge=0)
-    """Seconds that a fault of ours (a service that is down, a judge that failed) is waited out before it is masked."""
+    """Seconds that a fault of ours (a service that is down, a judge that failed) is waited out before it is masked, in
+    all: where a service is down its client waits, and the trainer does not begin anew. An attempt that is under way as
+    they end is still waited for."""
     after_writing: bool | None = None
     """Judge the answers of a turn when all of them are written, so that the policy computes nothing while something is
     timed. None: if a GPU of the policy also judges (on this machine; of a service only you know). The policy's memory
