@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from reports import pytest_report_to_serializable as pytest_report_to_serializable
+
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # So that asking for a GPU does not use it.
 gc.disable()  # Until all tests are collected, see below: imports make little garbage and many objects.
 import torch  # noqa: E402

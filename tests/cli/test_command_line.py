@@ -146,6 +146,33 @@ def test_bad_usage_is_one_line_on_standard_error_and_exit_code_2(
 @pytest.mark.parametrize(
     "arguments",
     [
+        ("collect", "teacher", "--suite", "katas:1", "--out"),
+        ("collect", "teacher", "--suite", "katas:1", "-o"),
+        ("collect", "teacher", "--suite", "katas:1", "--out", "run", "--cache"),
+        ("bench", "--policy", "teacher", "--suite", "katas:1", "--out"),
+        ("evaluate", EXAMPLES, "--out"),
+        ("optimize", REFERENCE, "--out"),
+        ("compare", "a", "b", "--out"),
+        ("learn", "--out"),
+        ("demo", "--out"),
+        ("serve", "--store"),
+    ],
+    ids=lambda arguments: f"{arguments[0]} {arguments[-1]}",
+)
+def test_what_is_written_is_never_written_to_an_empty_name(
+    arguments: tuple[str | Path, ...], dojo_here: Dojo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a path it would be the folder one stands in, and `--out "$FOLDER"` without a $FOLDER means another."""
+    monkeypatch.chdir(tmp_path)
+    done = dojo_here(*arguments, "")
+    assert_bad_usage(done)
+    assert arguments[-1] in done.stderr and ": it is empty (see" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
         ("bogus",),
         ("judge", "no_such_file.py", HONEST, "--json"),
         ("problems", "audit", "no_such_file.py"),

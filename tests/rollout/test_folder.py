@@ -24,10 +24,10 @@ HERE = Path(__file__).parent
 SOON = RolloutConfig(retry_delay=0.0)
 
 
-def played(folder, policy=None, judge=None, config=CONFIG, **options):
+def played(folder, policy=None, judge=None, config=CONFIG, problems=PROBLEMS, **options):
     options = {"num_samples": 2, "rollout": SOON, **options}
     return asyncio.run(
-        play(PROBLEMS, policy or Fixed(), judge or Parity(), config, folder=RunFolder(folder), **options)
+        play(problems, policy or Fixed(), judge or Parity(), config, folder=RunFolder(folder), **options)
     )
 
 
@@ -185,6 +185,7 @@ def test_damage_elsewhere_is_told_with_file_and_line(tmp_path):
 def test_other_settings_are_refused_in_one_line_that_names_them(tmp_path):
     played(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.glob("*.json*")}
+    changed, new = PROBLEMS[0].model_copy(update={"source": "x"}), PROBLEMS[0].model_copy(update={"name": "new"})
     for options, words in (
         ({"config": CONFIG.model_copy(update={"num_turns": 4})}, "settings.play.num_turns was 3 and is 4"),
         ({"seed": 1}, "seed was 0 and is 1"),
@@ -192,10 +193,15 @@ def test_other_settings_are_refused_in_one_line_that_names_them(tmp_path):
         ({"policy": Fixed(name="other")}, 'policy was "fixed" and is "other"'),
         ({"settings": {"suite": "x"}}, 'settings.suite was null and is "x"'),
         ({"rollout": RolloutConfig(temperature=0.1)}, "settings.sampling.temperature was 1.0 and is 0.1"),
+        ({"seed": 1, "problems": PROBLEMS[1:]}, "seed was 0 and is 1"),
+        ({"problems": PROBLEMS[1:]}, f"its problem request/{PROBLEMS[0].name} is missing"),
+        ({"problems": [*PROBLEMS, new]}, f"problem request/new is not among its {len(PROBLEMS)}"),
+        ({"problems": [*PROBLEMS[1:], changed]}, f"problem request/{changed.name} has another source"),
     ):
         with pytest.raises(RunError, match="begun with other settings") as refusal:
             played(tmp_path, **options)
-        assert words in str(refusal.value) and "\n" not in str(refusal.value)
+        assert words in str(refusal.value) and len(str(refusal.value)) < len(str(tmp_path)) + 120
+        assert "\n" not in str(refusal.value)
     assert before == {path.name: path.read_bytes() for path in tmp_path.glob("*.json*")}
     played(tmp_path, rollout=RolloutConfig(max_concurrent=1))
 

@@ -136,6 +136,7 @@ def test_a_service_that_is_gone_is_said_once_and_waited_for_as_long_as_training_
 ) -> None:
     from kerneldojo.training.config import RLConfig
     from kerneldojo.training.judges import open_executor
+    from kerneldojo.training.verdicts import Verdicts
 
     with ServiceProcess(tmp_path) as gone:
         judge = {"service": gone.url, "patience_s": 1.0}
@@ -145,8 +146,10 @@ def test_a_service_that_is_gone_is_said_once_and_waited_for_as_long_as_training_
         gone.kill()
         try:
             start = time.monotonic()
-            verdicts = [executor.submit(job(source)) for source in ("one", "two")]
-            assert {one.result(30).status for one in verdicts} == {Status.INFRASTRUCTURE_ERROR}
+            verdicts = Verdicts(executor, patience=1.0)
+            found = verdicts.wait([verdicts.order(job(source)) for source in ("one", "two")])
+            assert {one.status for one in found.values()} == {Status.INFRASTRUCTURE_ERROR}
+            assert verdicts.num_faults == 2, "each was asked for once: the client's patience is the trainer's"
             assert 0.2 < time.monotonic() - start < 10
         finally:
             executor.close(drain=False)

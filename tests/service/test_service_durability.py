@@ -157,6 +157,7 @@ def test_what_outlasts_the_grace_time_is_judged_after_the_next_start(tmp_path: P
     ("arguments", "words"),
     [
         (("--host", "0.0.0.0"), "without a token"),
+        (("--host", ""), "dojo: the host to listen on is empty: name one, 127.0.0.1 for this machine alone"),
         (("--token-file", "missing"), "cannot read the token file"),
         (("--executor", "nonsense"), "none of local, ray"),
         (("--executor", "service_executors:nothing"), "cannot open the executor"),

@@ -176,6 +176,52 @@ def test_an_executor_that_takes_no_jobs_loses_none(tmp_path: Path) -> None:
     drive(second)
 
 
+def test_a_job_that_cannot_be_read_for_a_moment_is_read_again(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, TextExecutor(num_slots=1)) as r:
+            interrupted = iter([True] * 3)  # as the disk's or a lock's moment is: an error of SQLite's own
+            reader = r.service.dispatcher._reader._connection
+            reader.set_progress_handler(lambda: next(interrupted, False), 1)
+            await r.http.post("/v1/tasks", json=order("passed", id="a"))
+            record = (await r.http.get("/v1/tasks/a", params={"wait": 20})).json()
+            assert record["status"] == "passed" and next(interrupted, None) is None
+
+    drive(test)
+
+
+def test_a_job_that_cannot_be_read_can_be_cancelled_or_left_to_the_next_service(tmp_path: Path) -> None:
+    async def first() -> None:
+        async with running(tmp_path, TextExecutor(num_slots=2)) as r:
+            r.service.dispatcher._reader._connection.set_progress_handler(lambda: True, 1)
+            await r.http.post("/v1/tasks/batch", json={"tasks": [order("passed", id=i) for i in "ab"]})
+            runs = r.service.dispatcher.runs
+            await until(lambda: len(runs) == 2 and all(run.num_failed_reads for run in runs.values()))
+            assert await r.service.cancel("a")
+            await until(lambda: list(runs) == ["b"])
+            assert not r.executor.seen
+
+    async def second() -> None:
+        async with running(tmp_path) as r:
+            assert (await r.http.get("/v1/tasks/b", params={"wait": 20})).json()["status"] == "passed"
+            assert (await r.http.get("/v1/tasks/a")).json()["state"] == "cancelled"
+
+    drive(first)
+    drive(second)
+
+
+def test_a_job_that_stays_unreadable_ends_unscored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kerneldojo.service.dispatch.MAX_READS", 2)
+
+    async def test() -> None:
+        async with running(tmp_path) as r:
+            r.service.dispatcher._reader._connection.set_progress_handler(lambda: True, 1)
+            await r.http.post("/v1/tasks", json=order("passed", id="a"))
+            record = (await r.http.get("/v1/tasks/a", params={"wait": 20})).json()
+            assert record["status"] == "infrastructure_error" and "cannot be read" in record["evaluation"]["message"]
+
+    drive(test)
+
+
 def test_a_task_that_was_there_whenever_the_service_died_ends_unscored(tmp_path: Path) -> None:
     async def leave() -> None:
         service = Service(ServiceConfig(store=tmp_path / "store.db"), TextExecutor(num_slots=1))

@@ -57,6 +57,25 @@ def test_nothing_but_plain_values_is_read(tmp_path: Path) -> None:
         load_state(tmp_path)
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_state_that_is_empty_or_damaged_says_so(tmp_path: Path, *, mapped: bool) -> None:
+    file = tmp_path / "state.pt"
+    torch.save({"averages": torch.zeros(1000)}, file)
+    whole = file.read_bytes()
+    for data, reason in (
+        (b"", "the file is empty"),
+        (whole[:2000], "the file is damaged"),
+        (b"\x80", "the file is damaged"),
+    ):
+        file.write_bytes(data)
+        with pytest.raises(CheckpointError) as caught:
+            load_state(tmp_path, mapped=mapped)
+        assert str(caught.value) == f"cannot read {file}: {reason}"
+    file.unlink()
+    with pytest.raises(CheckpointError, match=r"state\.pt: No such file or directory$"):
+        load_state(tmp_path, mapped=mapped)
+
+
 def test_a_full_disk_leaves_the_older_checkpoint(tmp_path: Path) -> None:
     """A limit on the size of files is as good as a full disk: the kernel refuses the write."""
     script = f"""
@@ -233,14 +252,48 @@ def test_a_journal_on_a_full_disk_says_so_until_its_end(tmp_path: Path) -> None:
                 act()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_curves_that_cannot_be_written_are_not_blamed_on_the_journal(tmp_path: Path) -> None:
     journal = Journal(tmp_path, LogConfig(), {})
-    with files_of_at_most(1000), pytest.raises(JournalError, match=r"^cannot write .*tensorboard: File too large$"):
-        for step in range(40):  # the curves of a step take more room than its line
-            journal.write({"step": step, "a" * 100: 1.0})
-            (tmp_path / "metrics.jsonl").write_text("")  # has room, always
+    with files_of_at_most(1000):
+        with pytest.raises(JournalError, match=r"^cannot write .*tensorboard: File too large$"):
+            for step in range(40):  # the curves of a step take more room than its line
+                journal.write({"step": step, "a" * 100: 1.0})
+                (tmp_path / "metrics.jsonl").write_text("")  # has room, always
+        with pytest.raises(JournalError, match=r"^cannot write .*tensorboard: File too large$"):
+            journal.close()
+
+
+def test_curves_that_cannot_be_written_leave_the_screen_alone(tmp_path: Path) -> None:
+    script = f"""
+import resource
+from pathlib import Path
+from kerneldojo.training.journal import Journal, JournalError, LogConfig
+folder = Path({str(tmp_path)!r})
+journal = Journal(folder, LogConfig(), {{}})
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+try:
+    for step in range(40):
+        journal.write({{"step": step, "a" * 100: 1.0}})
+        (folder / "metrics.jsonl").write_text("")
+    journal.close()
+except JournalError as error:
+    print(error)
+"""
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert told.stdout == f"cannot write {tmp_path / 'tensorboard'}: File too large\n" and told.stderr == ""
+
+
+def test_curves_of_steps_that_are_played_again_are_shown_once(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for steps, after_step in (((1, 2, 3), -1), ((2, 3, 4), 1)):
+        journal = Journal(tmp_path, LogConfig(), {}, after_step)
+        for step in steps:
+            journal.write({"step": step, "loss": 10.0 * after_step + step})
         journal.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [(one.step, one.value) for one in events.Scalars("loss")] == [(1, -9.0), (2, 12.0), (3, 13.0), (4, 14.0)]
 
 
 def test_a_run_that_began_before_a_setting_existed_goes_on_as_it_was(tmp_path: Path) -> None:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,14 +16,16 @@ import pytest
 import toy_world
 from rich.console import Console
 
-from kerneldojo.cli.arguments import BadUsage
+from kerneldojo.cli.arguments import BadUsage, Failed
 from kerneldojo.cli.learn import learn
 from kerneldojo.cli.learn_panel import learn_panel
 from kerneldojo.cli.train import rl_command, sft_command
 from kerneldojo.learning import phases
+from kerneldojo.learning.record import Learned, Phase, write
 from kerneldojo.learning.settings import LearnConfig, rl_config, sft_config
 from kerneldojo.schema import Episode
 from kerneldojo.training.config import RLConfig, SFTConfig
+from kerneldojo.training.journal import read_journal
 from kerneldojo.training.settings import load_config
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -80,6 +87,16 @@ def test_a_device_without_times_is_refused_before_anything_is_collected(tmp_path
     assert not (tmp_path / "run").exists()
 
 
+def test_a_run_that_never_ended_its_first_phase_holds_others_to_its_settings(tmp_path: Path) -> None:
+    (tmp_path / "collected").write_text("in the way")
+    with pytest.raises(BadUsage, match="collected"):
+        learn(tmp_path, config=SMALL, show=False)
+    with pytest.raises(BadUsage) as caught:
+        learn(tmp_path, config=SMALL, seed=7, show=False)
+    told = f"{tmp_path} holds a run with other settings (seed was 0 and is 7): give --fresh or another folder"
+    assert str(caught.value) == told
+
+
 def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "learn.json").write_text("{}")
     with pytest.raises(BadUsage, match="not readable"):
@@ -99,6 +116,38 @@ def test_a_journal_that_cannot_be_written_is_told_in_one_line(tmp_path: Path, co
     told = [f'output="{tmp_path / "run"}"', f'data=["{collected}"]', "epochs=1", "num_validation=4"]
     with pytest.raises(BadUsage, match=r"metrics\.jsonl") as caught:
         sft_command(RECIPES / "laptop-sft.toml", told, quiet=True)
+    assert "\n" not in str(caught.value)
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Generator[None]:
+    """No file may grow beyond `size` bytes: as good as a full disk, the kernel refuses the write."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_that_fills_up_in_the_middle_of_a_run_is_nobodys_bad_usage(
+    tmp_path: Path, collected: Path, dojo_here: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    told = [f"output={tmp_path / 'run'}", f'data=["{collected}"]', "epochs=40", "num_validation=4"]
+    told.append("model.new={vocabulary=512, hidden=16, intermediate=16, layers=1, heads=1}")
+    with files_of_at_most(4000):
+        done = dojo_here("train", "sft", RECIPES / "laptop-sft.toml", "--quiet", *(f"--set={one}" for one in told))
+    assert done.stderr == f"dojo: cannot write {tmp_path / 'run' / 'metrics.jsonl'}: File too large\n"
+    assert done.returncode == 3 and len(read_journal(tmp_path / "run" / "metrics.jsonl")) > 1
+
+
+def test_a_phase_that_cannot_be_ended_is_nobodys_bad_usage(tmp_path: Path, collected: Path) -> None:
+    config = SMALL.model_copy(update={"sft_epochs": 1.0})
+    shutil.copytree(collected, tmp_path / "collected")
+    write(Learned(config=config, phases=(Phase(name="collect", seconds=1.0),)), tmp_path)
+    match = r"^SFT ended after 3 steps: cannot write the checkpoint.*File too large"
+    with files_of_at_most(1 << 20), pytest.raises(Failed, match=match) as caught:
+        learn(tmp_path, config=config, show=False)
     assert "\n" not in str(caught.value)
 
 

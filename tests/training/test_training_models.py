@@ -157,7 +157,7 @@ def test_a_model_that_cannot_be_loaded_is_told_in_one_line(
         "empty/misspelt": "there is no folder empty/misspelt",
         "misspelt": "there is no folder misspelt",
         "./misspelt": r"there is no folder \./misspelt",
-        "~/misspelt": "there is no folder ~/misspelt",
+        "~/misspelt": f"there is no folder {Path.home()}/misspelt",
         broken("shapeless", config=b"{}"): "cannot load the model of .*shapeless: ",
         broken("unreadable", config=b"{"): "cannot load the .* of .*unreadable: ",
         broken("silent", tokenizer=None, tokenizer_config=None): "cannot load the tokenizer of .*silent: ",

@@ -53,11 +53,32 @@ def test_overrides_reach_any_depth() -> None:
     assert told.model.path == "elsewhere" and told.play.reward.type == "kevin"
 
 
+def test_a_path_begins_at_home_where_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a file, and behind `--set KEY=`, no shell has seen it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / "run.toml"
+    file.write_text('output = "~/run"\ndata = ["~/a", "b~/~"]\nmodel.path = "~/model"\n')
+    sft = load_config(SFTConfig, file)
+    assert (sft.output, sft.data) == (tmp_path / "run", (tmp_path / "a", Path("b~/~")))
+    assert sft.model.path == str(tmp_path / "model")
+    told = ["output=~", "judge.cache=~/verdicts", "sampling.served.url=http://a", "sampling.served.weights=~/weights"]
+    rl = load_config(RLConfig, RECIPES[0].parent / "laptop-rl.toml", told)
+    assert rl.sampling.served is not None
+    assert (rl.output, rl.judge.cache, rl.sampling.served.weights) == (
+        tmp_path,
+        tmp_path / "verdicts",
+        tmp_path / "weights",
+    )
+
+
 @pytest.mark.parametrize(
     ("override", "key"),
     [
         ("stepz=5", "stepz: unknown key"),
         ("output=", "output: is empty"),
+        ("judge.cache=", "judge.cache: is empty"),
+        ("output=~nobody-of-this-name/run", "output: ~nobody-of-this-name/run: there is no such home"),
+        ("model.path=~nobody-of-this-name", "model.path: ~nobody-of-this-name: there is no such home"),
         ("steps=many", "steps: "),
         ("steps=0", "steps: "),
         ("learning.clip.high=-1", "learning.clip.high: "),
@@ -85,7 +106,9 @@ def test_overrides_reach_any_depth() -> None:
         ("samples_per_prompt=1", "toml: samples_per_prompt = 1: "),
         ("model.lora.dropout=0.1", "model.lora.dropout: "),
         ("learning.kl=0.1", "learning.kl: Input should be a valid table"),
-        ("model.new=tiny", "model.new: Input should be a valid table"),
+        ("model.new=huge", "model.new: neither a table nor one of our sizes: laptop, gpu, gpu-large (given: 'huge')"),
+        ("model.new=3", "model.new: neither a table nor one of our sizes: laptop, gpu, gpu-large (given: 3)"),
+        ("model.new={hiden=8}", "model.new.hiden: unknown key"),
         ("play.num_turns=true", "play.num_turns: "),
         ("sampling.engine.max_rows=true", "sampling.engine.max_rows: "),
         ('learning.advantage={type="grpo",std=3}', "toml: learning.advantage.std: "),

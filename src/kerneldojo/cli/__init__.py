@@ -16,13 +16,12 @@ programs, or drawn for people. Exit codes are few and mean one thing each:
 * 1: the answer is no: `problems audit` does not admit a problem, on a machine that `doctor` looked at nothing can be
   judged, `optimize` found nothing faster.
 * 2: bad usage, or a problem that cannot be judged.
-* 3: our own fault.
+* 3: our own fault, or the machine's: a disk that is full.
 """
 
 from __future__ import annotations
 
 import atexit
-import errno
 import gc
 import sys
 import traceback
@@ -48,7 +47,7 @@ from kerneldojo.cli import (
     serve,
     train,
 )
-from kerneldojo.cli.arguments import BadUsage
+from kerneldojo.cli.arguments import BadUsage, Failed, is_the_disks
 from kerneldojo.cli.streams import say
 from kerneldojo.cli.text import one_line, unwrapped
 
@@ -135,6 +134,9 @@ def app() -> None:
     except BadUsage as error:
         say(one_line(str(error)))
         sys.exit(2)
+    except Failed as error:
+        say(one_line(str(error)))
+        sys.exit(3)
     except typer.Abort:
         say("interrupted")
         sys.exit(130)
@@ -143,7 +145,7 @@ def app() -> None:
         say(f"{one_line(error.format_message())} (see `{command} --help`)")
         sys.exit(2)
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(error, OSError) and is_the_disks(error):
             say(f"cannot write: {one_line(str(error))}")
         else:
             traceback.print_exc(file=sys.stderr)

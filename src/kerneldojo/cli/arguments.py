@@ -1,12 +1,13 @@
-"""What several commands take from the command line, and how a bad argument ends.
+"""What several commands take from the command line, and how a command ends that cannot be carried out.
 
-A user's mistake is one line on standard error and exit code 2, never a traceback of ours. Only what the command line
-itself can know is checked here (the shape of a device's name, a file that can be read); what a device offers is the
-judge's to say.
+A user's mistake is one line on standard error and exit code 2, never a traceback of ours. A disk that fails in the
+middle of the work is no such mistake: one line, too, and exit code 3. Only what the command line itself can know is
+checked here (the shape of a device's name, a file that can be read); what a device offers is the judge's to say.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Generator
@@ -27,17 +28,41 @@ class BadUsage(Exception):
     """The command cannot be carried out as it was given; the text is the one line that the user reads."""
 
 
+class Failed(Exception):
+    """The command was given as it should be, and the machine or we failed; the text is the one line of it."""
+
+
+DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ESTALE})
+"""What a disk says that is full or fails."""
+
+
+def is_the_disks(error: BaseException) -> bool:
+    """Whether a disk that is full or fails stands behind an error."""
+    behind: BaseException | None = error
+    while behind is not None:
+        if isinstance(behind, OSError) and behind.errno in DISK:
+            return True
+        behind = behind.__cause__ or behind.__context__
+    return False
+
+
+def ended_by(error: Exception, words: str = "") -> BadUsage | Failed:
+    """How a command ends for an `error`: with `words`, or the error's own where there are none."""
+    return (Failed if is_the_disks(error) else BadUsage)(words or str(error))
+
+
 @contextmanager
 def mendable(*kinds: type[Exception]) -> Generator[None]:
     """For a block in which these exceptions say, in one line, what the user can do better.
 
     Raises:
         BadUsage: with that line.
+        Failed: with that line, where it is the disk that has failed.
     """
     try:
         yield
     except kinds as error:
-        raise BadUsage(str(error)) from error
+        raise ended_by(error) from error
 
 
 def device_name(value: str) -> str:
@@ -63,20 +88,31 @@ def seconds(value: float | None) -> float | None:
     return value
 
 
-def folder_to_write(value: Path | None) -> Path | None:
-    """`value` if it is a folder that can be written, or can be made; nothing is made yet.
+def named(value: str | Path) -> Path:
+    """The path that `value` names, for what is written: to be an option's `parser`.
 
     Raises:
-        typer.BadParameter: if it is not.
+        typer.BadParameter: it is empty. As a path that would be the folder one stands in, and who writes
+            `--out "$FOLDER"` where there is no $FOLDER means another.
     """
-    if value is None:
-        return None
-    there = next(one for one in (value, *value.absolute().parents) if one.exists())
+    if not str(value).strip():
+        raise typer.BadParameter("it is empty")
+    return Path(value)
+
+
+def folder_to_write(value: str | Path) -> Path:
+    """The path that `value` names if it is a folder that can be written, or can be made; nothing is made yet.
+
+    Raises:
+        typer.BadParameter: if it is not, or is empty.
+    """
+    folder = named(value)
+    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
     if not there.is_dir():
         raise typer.BadParameter(f"{there} is no folder")
     if not os.access(there, os.W_OK | os.X_OK):
         raise typer.BadParameter(f"{there} cannot be written")
-    return value
+    return folder
 
 
 def candidate_seconds(value: float | None) -> float | None:
@@ -98,6 +134,10 @@ Device = Annotated[
         callback=device_name,
         metavar="DEVICE",
     ),
+]
+Cache = Annotated[
+    Path | None,
+    typer.Option("--cache", help="Folder in which verdicts are kept for other runs.", metavar="FOLDER", parser=named),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
 

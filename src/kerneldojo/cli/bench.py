@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kerneldojo.cli.arguments import BadUsage, Device, folder_to_write, mendable
+from kerneldojo.cli.arguments import BadUsage, Cache, Device, folder_to_write, mendable
 from kerneldojo.cli.faults import exit_on_faults
 from kerneldojo.cli.judges import open_executor
 from kerneldojo.cli.policies import PolicyOptions, opened, opened_as
@@ -37,9 +37,7 @@ def bench_command(
     ],
     out: Annotated[
         Path,
-        typer.Option(
-            "--out", help="Run folder; a run that was killed goes on.", metavar="RUN", callback=folder_to_write
-        ),
+        typer.Option("--out", help="Run folder; a run that was killed goes on.", metavar="RUN", parser=folder_to_write),
     ],
     policy_option: PolicyOptions = None,
     samples: Annotated[int, typer.Option(min=1, help="Attempts at each problem.")] = 8,
@@ -99,7 +97,7 @@ def bench_command(
         Path | None, typer.Option("--token-file", help="Holds the service's token.", metavar="FILE")
     ] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Candidates judged at once on this machine.")] = None,
-    cache: Annotated[Path | None, typer.Option(help="Folder in which verdicts are kept for other runs.")] = None,
+    cache: Cache = None,
     at_least: Annotated[bool, typer.Option("--at-least", help="fast_p asks for at least p, not more than p.")] = False,
     credited: Annotated[
         bool, typer.Option("--credited", help="A measured speedup whose interval contains 1 counts as 1.")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from kerneldojo.cli.arguments import Device, folder_to_write, mendable
+from kerneldojo.cli.arguments import Cache, Device, folder_to_write, mendable
 from kerneldojo.cli.faults import exit_on_faults
 from kerneldojo.cli.judges import open_executor
 from kerneldojo.cli.policies import PolicyOptions, opened, opened_as
@@ -31,7 +31,7 @@ def collect_command(
             "-o",
             help="Run folder; a run that was killed goes on.",
             metavar="RUN",
-            callback=folder_to_write,
+            parser=folder_to_write,
         ),
     ],
     policy_option: PolicyOptions = None,
@@ -56,7 +56,7 @@ def collect_command(
         Path | None, typer.Option("--token-file", help="Holds the service's token.", metavar="FILE")
     ] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Candidates judged at once on this machine.")] = None,
-    cache: Annotated[Path | None, typer.Option(help="Folder in which verdicts are kept for other runs.")] = None,
+    cache: Cache = None,
 ) -> None:
     """Play episodes with POLICY over the suites and write a run folder, as JSON lines and (with pyarrow) as Parquet.
 

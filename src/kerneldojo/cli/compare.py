@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kerneldojo.cli.arguments import AsJson, BadUsage, mendable
+from kerneldojo.cli.arguments import AsJson, ended_by, mendable, named
 from kerneldojo.cli.streams import console_for, own_standard_output, print_json
 
 
@@ -15,7 +15,7 @@ def compare_command(
     a: Annotated[Path, typer.Argument(metavar="RUN_A", help="A run folder.")],
     b: Annotated[Path, typer.Argument(metavar="RUN_B", help="Another, over the same problems.")],
     out: Annotated[
-        Path | None, typer.Option("--out", help="Also write an HTML page here.", metavar="FILE.html")
+        Path | None, typer.Option("--out", help="Also write an HTML page here.", metavar="FILE.html", parser=named)
     ] = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Also where verdicts are of different devices, protocols or baselines.")
@@ -47,7 +47,7 @@ def compare_command(
             try:
                 write_comparison(out, found)
             except OSError as error:
-                raise BadUsage(f"cannot write {out}: {error.strerror}") from error
+                raise ended_by(error, f"cannot write {out}: {error.strerror}") from error
         if as_json:
             print_json(found, output)
             return

@@ -54,7 +54,7 @@ def demo_command(
             "--out",
             help="Where the runs of the benchmark and their reports go.",
             metavar="FOLDER",
-            callback=folder_to_write,
+            parser=folder_to_write,
         ),
     ] = Path("runs-out/demo"),
     only_samples: Annotated[bool, typer.Option("--only-samples", help="Stop after the sample kernels.")] = False,

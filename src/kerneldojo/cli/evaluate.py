@@ -11,8 +11,10 @@ import typer
 from kerneldojo.cli.arguments import (
     AsJson,
     BadUsage,
+    Cache,
     candidate_seconds,
     device_name,
+    ended_by,
     folder_to_write,
     mendable,
 )
@@ -50,7 +52,7 @@ def evaluate_command(
             "--out",
             help="Folder of the results; a run that was stopped goes on.",
             metavar="FOLDER",
-            callback=folder_to_write,
+            parser=folder_to_write,
         ),
     ],
     suite: Annotated[
@@ -95,7 +97,7 @@ def evaluate_command(
         Path | None, typer.Option(help="File with the service's token; else KERNELDOJO_TOKEN is read.")
     ] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Candidates judged at once on this machine.")] = None,
-    cache: Annotated[Path | None, typer.Option(help="Folder in which verdicts are kept for other runs.")] = None,
+    cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge many candidates and write results.jsonl and results.parquet.
@@ -126,7 +128,7 @@ def evaluate_command(
                 if is_orderly or url is not None:
                     executor.close(drain=False)  # Otherwise the pool is ended at once, as this process ends.
         except (RunError, ValidationError) as error:
-            raise BadUsage(str(error)) from error
+            raise ended_by(error) from error
         if as_json:
             print_json(summary, output)
         else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kerneldojo.cli.arguments import Device, folder_to_write, mendable
+from kerneldojo.cli.arguments import Device, Failed, folder_to_write, mendable
 from kerneldojo.cli.streams import console_for, own_standard_output, say
 from kerneldojo.cli.train import training_errors
 
@@ -23,7 +23,7 @@ def learn_command(
             "-o",
             help="Folder of the run; one that was killed goes on.",
             metavar="FOLDER",
-            callback=folder_to_write,
+            parser=folder_to_write,
         ),
     ] = Path("runs-out/learn"),
     device: Device = "model:h100",
@@ -59,6 +59,7 @@ def learn(
 
     Raises:
         BadUsage: what the user can mend, in one line.
+        Failed: a phase could not be ended, in one line; the next call goes on.
         typer.Abort: somebody pressed Ctrl-C; the next call goes on.
     """
     with training_errors():
@@ -68,5 +69,7 @@ def learn(
             asked = (config or learning.LearnConfig()).model_copy(update={"device": device, "seed": seed})
             try:
                 return learning.learn(folder, asked, fresh=fresh, tell=say if show else None)
+            except learning.Unfinished as error:
+                raise Failed(str(error)) from error
             except learning.Stopped:
                 raise typer.Abort from None

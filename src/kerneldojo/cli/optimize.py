@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from kerneldojo.cli.arguments import AsJson, BadUsage, Device, read_source, seconds
+from kerneldojo.cli.arguments import AsJson, BadUsage, Device, ended_by, named, read_source, seconds
 from kerneldojo.cli.judges import open_executor
 from kerneldojo.cli.policies import PolicyOptions, opened
 from kerneldojo.cli.stopping import INTERRUPTED, stopping
@@ -40,7 +40,9 @@ def optimize_command(
     policy_option: PolicyOptions = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Where the kernel goes; its proof is written beside it.", metavar="FILE.py"),
+        typer.Option(
+            "--out", help="Where the kernel goes; its proof is written beside it.", metavar="FILE.py", parser=named
+        ),
     ] = None,
     strategy: Annotated[
         str, typer.Option(help="best-first, serial, parallel, sequential[:TURNS], or MxN chains as in 4x8.")
@@ -256,7 +258,7 @@ def _write(proof: Proof, target: Path) -> Path:
     try:
         return write(proof, target)
     except OSError as error:
-        raise BadUsage(f"cannot write {target}: {error.strerror or error}") from error
+        raise ended_by(error, f"cannot write {target}: {error.strerror or error}") from error
 
 
 def _show(console: Console, proof: Proof, target: Path, beside: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from kerneldojo.cli.arguments import BadUsage, device_name, require_judge
+from kerneldojo.cli.arguments import BadUsage, device_name, named, require_judge
 from kerneldojo.cli.streams import say
 
 if TYPE_CHECKING:
@@ -48,7 +48,12 @@ def serve_command(
     host: Annotated[str, typer.Option(help="Address to listen on; others than loopback need a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 for any.", min=0, max=65535)] = 8000,
     executor: Factory = "local",
-    store: Annotated[Path, typer.Option(help="SQLite file that keeps every task; made if missing.")] = DEFAULT_STORE,
+    store: Annotated[
+        Path,
+        typer.Option(
+            "--store", help="SQLite file that keeps every task; made if missing.", metavar="FILE", parser=named
+        ),
+    ] = DEFAULT_STORE,
     token_file: Annotated[
         Path | None,
         typer.Option(

@@ -95,6 +95,7 @@ def training_errors() -> Generator[None]:
 
     Raises:
         BadUsage: with that line.
+        Failed: with that line, where it is the disk that has failed.
     """
     for package in ("torch", "transformers", "tokenizers", "safetensors"):
         if find_spec(package) is None:
@@ -104,12 +105,9 @@ def training_errors() -> Generator[None]:
     from kerneldojo.training.journal import JournalError
     from kerneldojo.training.settings import ConfigError
 
-    try:
+    # OSError: a model that is not there, a disk that cannot be written.
+    with mendable(ConfigError, CheckpointError, JournalError, RunError, OSError):
         yield
-    except (ConfigError, CheckpointError, JournalError, RunError) as error:
-        raise BadUsage(str(error)) from error
-    except OSError as error:  # a model that is not there, a disk that cannot be written
-        raise BadUsage(str(error)) from error
 
 
 @contextmanager

@@ -18,6 +18,9 @@ from __future__ import annotations
 class ClientError(Exception):
     """Base of all errors of a client."""
 
+    waited_s = 0.0
+    """Seconds of patience (`Retries.give_up_seconds`) that were used up before it was raised."""
+
 
 class Unreachable(ClientError):
     """The service cannot be reached."""

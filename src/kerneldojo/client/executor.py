@@ -22,6 +22,14 @@ CANCEL_SECONDS = 5.0
 """How long to try to cancel a task that nobody waits for any more."""
 
 
+class Awaited(Future[Evaluation]):
+    """A verdict that is on its way."""
+
+    waited_s = 0.0
+    """Seconds that the service was waited for in vain, where the result is an `infrastructure_error` for this reason:
+    whoever has a patience of their own need not begin it anew."""
+
+
 class ClientExecutor:
     """Judges by a service; thread-safe, a context manager. Its requests run on an event loop in a thread of its own."""
 
@@ -65,13 +73,13 @@ class ClientExecutor:
         """The service's devices as they were at most `refresh_seconds` ago."""
         return self._recent(self.refresh_seconds).devices
 
-    def submit(self, job: Job) -> Future[Evaluation]:
+    def submit(self, job: Job) -> Awaited:
         """See `Executor.submit`. A service that stays away is an `infrastructure_error`.
 
         Raises:
             RuntimeError: closed.
         """
-        future: Future[Evaluation] = Future()
+        future = Awaited()
         with self._lock:
             if self._is_closed:
                 raise RuntimeError("this executor is closed")
@@ -79,7 +87,7 @@ class ClientExecutor:
         asyncio.run_coroutine_threadsafe(self._judge(job, future), self._loop)
         return future
 
-    async def _judge(self, job: Job, future: Future[Evaluation]) -> None:
+    async def _judge(self, job: Job, future: Awaited) -> None:
         # The future stays pending until its end, so that it can be cancelled as long as the service can.
         task_id = new_id()
         work = asyncio.ensure_future(self._verdict(job, task_id))
@@ -91,7 +99,9 @@ class ClientExecutor:
         except asyncio.CancelledError:
             await self._cancel(task_id)
         except Exception as error:
-            reason = f"our fault: {type(error).__name__}: {error}" if isinstance(error, ClientError) else "our fault"
+            reason = "our fault"
+            if isinstance(error, ClientError):
+                reason, future.waited_s = f"our fault: {type(error).__name__}: {error}", error.waited_s
             self._resolve(future, Evaluation(status=Status.INFRASTRUCTURE_ERROR, message=reason[:500]))
         else:
             self._resolve(future, evaluation)

@@ -18,6 +18,7 @@ import httpx
 from pydantic import BaseModel, Field, ValidationError
 
 from kerneldojo.client.errors import (
+    ClientError,
     Conflict,
     Overloaded,
     Refused,
@@ -99,22 +100,23 @@ class Setback:
         """It works again."""
         self._pause, self._since = self._retries.first_pause, None
 
-    def pause(self, error: Exception, retry_after: float = 0.0) -> Pause:
+    def pause(self, error: ClientError, retry_after: float = 0.0) -> Pause:
         """How long to wait before the next attempt.
 
         Raises:
-            Exception: `error`, if it has been failing for too long.
+            ClientError: `error`, if it has been failing for too long.
         """
         now = time.monotonic()
         self._since = now if self._since is None else self._since
         seconds = max(retry_after, self._pause * random.uniform(0.5, 1.0))
         if now + seconds - self._since > self._retries.give_up_seconds:
+            error.waited_s = self._retries.give_up_seconds
             raise error
         self._pause = min(2 * self._pause, self._retries.longest_pause)
         return Pause(seconds)
 
 
-def passing_trouble(reply: Reply) -> tuple[Exception, float] | None:
+def passing_trouble(reply: Reply) -> tuple[ClientError, float] | None:
     """Whether a reply is a failure that may pass: the error to raise in the end, and the least time to wait.
 
     Raises:

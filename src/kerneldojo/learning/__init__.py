@@ -14,8 +14,8 @@ seed but the seconds. A run that was killed goes on with the phase that it was i
 """
 
 from kerneldojo.learning.learn import learn
-from kerneldojo.learning.record import Learned, LearnError
+from kerneldojo.learning.record import Learned, LearnError, Unfinished
 from kerneldojo.learning.run import Stopped
 from kerneldojo.learning.settings import LearnConfig
 
-__all__ = ["LearnConfig", "LearnError", "Learned", "Stopped", "learn"]
+__all__ = ["LearnConfig", "LearnError", "Learned", "Stopped", "Unfinished", "learn"]

@@ -31,7 +31,8 @@ def learn(
         tell: told which phase begins; the phases show their progress on standard error then. None for silence.
 
     Raises:
-        LearnError: the folder holds another run, there is no such device, or a phase could not be ended.
+        LearnError: the folder holds another run, or there is no such device.
+        Unfinished: a phase could not be ended; the next call goes on.
         Stopped: somebody asked training to stop; the next call goes on.
         RunError, training's errors, OSError: a phase cannot read or write its files.
     """
@@ -53,6 +54,7 @@ def _go(folder: Path, learned: Learned, tell: Callable[[str], None] | None) -> L
         raise LearnError(str(error)) from error
     run = Run(folder, learned, pool, tell)
     try:
+        run.note()  # so that whoever goes on after a kill is held to these settings from the first phase on
         for name, act in PHASES:
             if name not in {phase.name for phase in run.learned.phases}:
                 _take(run, name, act)

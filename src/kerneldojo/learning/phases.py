@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from kerneldojo.learning.record import LearnError
+from kerneldojo.learning.record import Unfinished
 from kerneldojo.learning.run import Run, Stopped
 from kerneldojo.learning.settings import COLLECTED, RL, SFT, graphs, play_config, rl_config, sft_config
 from kerneldojo.rollout import RolloutConfig, RunFolder, play_run
@@ -135,7 +135,7 @@ def _play(
     last = [turn.evaluation for episode in episodes for turn in episode.turns[-1:] if turn.evaluation is not None]
     faults = sum(verdict.status is Status.INFRASTRUCTURE_ERROR for verdict in last)
     if faults:
-        raise LearnError(f"{name}: faults of ours ended {faults} of {len(episodes)} episodes; start again to go on")
+        raise Unfinished(f"{name}: faults of ours ended {faults} of {len(episodes)} episodes; start again to go on")
     invalid = sum(verdict.status is Status.INVALID_PROBLEM for verdict in last)
     if invalid:
         run.say(f"{name}: {invalid} of {len(episodes)} answers are to graphs that the judge does not admit: left out")
@@ -153,7 +153,7 @@ def _check(outcome: Outcome, phase: str) -> None:
     if outcome.reason == "stopped":
         raise Stopped(phase)
     if not outcome.is_good:
-        raise LearnError(f"{phase} ended after {outcome.steps} steps: {outcome.reason}")
+        raise Unfinished(f"{phase} ended after {outcome.steps} steps: {outcome.reason}")
 
 
 @contextmanager

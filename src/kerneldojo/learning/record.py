@@ -13,7 +13,11 @@ STATE = "learn.json"
 
 
 class LearnError(ValueError):
-    """A run cannot begin, or a phase could not be ended; one line says why."""
+    """A run cannot begin; one line says why."""
+
+
+class Unfinished(LearnError):
+    """A phase could not be ended, by no fault of whoever asked for it; one line says why."""
 
 
 class Phase(Frozen):
@@ -77,8 +81,10 @@ def known(folder: Path, config: LearnConfig) -> Learned:
         learned = Learned.model_validate_json(path.read_bytes())
     except ValueError as error:
         raise LearnError(f"{path} is not readable: give --fresh or another folder") from error
-    if learned.config != config:
-        raise LearnError(f"{folder} holds a run with other settings: give --fresh or another folder")
+    old, new = learned.config.model_dump(), config.model_dump()
+    if differing := [f"{name} was {old[name]} and is {new[name]}" for name in old if old[name] != new[name]]:
+        told = ", ".join(differing)
+        raise LearnError(f"{folder} holds a run with other settings ({told}): give --fresh or another folder")
     return learned
 
 

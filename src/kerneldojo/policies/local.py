@@ -17,6 +17,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from kerneldojo.policies.answers import answer_of
+from kerneldojo.policies.hub import located
 from kerneldojo.policies.policy import Request
 from kerneldojo.policies.sampler import Row, Sampled, Sampler, SamplerConfig, end_ids_of
 from kerneldojo.schema import Answer, Frozen
@@ -98,9 +99,10 @@ class LocalPolicy:
         on_gpu = torch.device(device).type == "cuda"
         dtype = ("bfloat16" if on_gpu else "float32") if config.dtype == "auto" else config.dtype
         try:
-            tokenizer = AutoTokenizer.from_pretrained(path)
+            place = located(path)
+            tokenizer = AutoTokenizer.from_pretrained(place)
             model: Any = AutoModelForCausalLM.from_pretrained(
-                path, dtype=getattr(torch, dtype), attn_implementation="sdpa", use_safetensors=True
+                place, dtype=getattr(torch, dtype), attn_implementation="sdpa", use_safetensors=True
             )
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(f"cannot load hf:{path}: {' '.join(str(error).split())[:300]}") from error

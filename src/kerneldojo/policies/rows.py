@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from kerneldojo.episodes import end_id
 from kerneldojo.schema import Settings
+from kerneldojo.schema.base import NamedPath
 
 
 class SamplerConfig(Settings):
@@ -44,7 +44,7 @@ class ServedConfig(Settings):
 
     url: str
     """Its address (`http://host:port`). It was started with `VLLM_SERVER_DEV_MODE=1`, or it takes no weights."""
-    weights: Path | None = None
+    weights: NamedPath | None = None
     """Folder through which weights travel, which the server must see under the same path; memory (`/dev/shm`) is
     quicker than a disk. None: `served` in the run's own. It holds the weights twice while they change."""
     concurrency: int = Field(default=256, ge=1)

@@ -25,6 +25,7 @@ import openai
 from pydantic import Field
 
 from kerneldojo.policies.connections import Clients
+from kerneldojo.policies.hub import located
 from kerneldojo.policies.policy import Request
 from kerneldojo.policies.retrying import CallFailed, MalformedReply, RetryConfig, Trouble, require_whole, retrying
 from kerneldojo.policies.rows import Row, Sampled
@@ -201,7 +202,7 @@ class VllmPolicy:
         from transformers import AutoTokenizer
 
         try:
-            return AutoTokenizer.from_pretrained(self.config.tokenizer)
+            return AutoTokenizer.from_pretrained(located(self.config.tokenizer))
         except (OSError, ValueError) as error:
             raise ValueError(f"tokenizer {self.config.tokenizer}: {str(error).splitlines()[0]}") from error
 

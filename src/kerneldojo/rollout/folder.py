@@ -213,10 +213,23 @@ def _episodes(path: Path) -> Iterator[Episode]:
 
 def _check_same(path: Path, begun: Manifest, asked: Manifest) -> None:
     untold = {"opened_as"} if begun.opened_as is None or asked.opened_as is None else set[str]()
-    old, new = (item.model_dump(mode="json", exclude={"versions", *untold}) for item in (begun, asked))
-    difference = _first_difference(old, new)
+    old, new = (item.model_dump(mode="json", exclude={"versions", "problems", *untold}) for item in (begun, asked))
+    # What somebody chose comes before the problems that follow from it: another seed may draw others.
+    difference = _first_difference(old, new) or _other_problems(begun.problems, asked.problems)
     if difference:
         raise RunError(f"{path}: begun with other settings, {difference}; choose another folder")
+
+
+def _other_problems(old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    """In words, for hashes tell nobody anything."""
+    for name in sorted({*old, *new}):
+        if name not in old:
+            return f"problem {name} is not among its {len(old)}"
+        if name not in new:
+            return f"its problem {name} is missing"
+        if old[name] != new[name]:
+            return f"problem {name} has another source"
+    return ""
 
 
 def _first_difference(old: Any, new: Any, place: str = "") -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Annotated, Any, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
 
 
 class Frozen(BaseModel):
@@ -49,6 +50,26 @@ def writable(text: str) -> str:
 
 WrittenText = Annotated[str, AfterValidator(writable)]
 """Text from outside: of an endpoint, or of code under test."""
+
+
+def at_home(path: str) -> str:
+    """`path` with a `~` at its beginning replaced by a home; raises ValueError where that is nobody's."""
+    try:
+        return str(Path(path).expanduser()) if path.startswith("~") else path
+    except RuntimeError:
+        raise ValueError(f"{path}: there is no such home") from None
+
+
+def _placed(told: Any) -> Any:
+    # Empty it would be the folder one stands in: `--set output=$FOLDER` where there is no $FOLDER.
+    if isinstance(told, str) and not told.strip():
+        raise ValueError("is empty")
+    return at_home(str(told)) if isinstance(told, str | Path) else told
+
+
+NamedPath = Annotated[Path, BeforeValidator(_placed)]
+"""A path in what people write down for a run. It is not empty, and begins at home where it begins with `~`: no shell
+has seen it."""
 
 
 def content_hash(*parts: str) -> str:

@@ -6,7 +6,7 @@ import ipaddress
 from pathlib import Path
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from kerneldojo.schema import Frozen
 from kerneldojo.service.tokens import Token
@@ -43,6 +43,13 @@ class ServiceConfig(Frozen):
     """Delete ended tasks that are older; None keeps them for ever."""
     keep_bytes: int | None = Field(default=None, ge=1)
     """Delete the oldest ended tasks while the store is larger than this; None keeps them for ever."""
+
+    @field_validator("host")
+    @classmethod
+    def _host_is_named(cls, host: str) -> str:
+        if not host.strip():  # to a socket it would mean every address of this machine
+            raise ValueError("the host to listen on is empty: name one, 127.0.0.1 for this machine alone")
+        return host
 
     @model_validator(mode="after")
     def _others_need_a_token(self) -> Self:

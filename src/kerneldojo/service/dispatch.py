@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from kerneldojo.pool.executor import Executor
 from kerneldojo.schema import Evaluation, Job
 from kerneldojo.service import endings, store
-from kerneldojo.service.journal import Journal, StoreError, Write
+from kerneldojo.service.journal import RETRY_SECONDS, Journal, StoreError, Write
 from kerneldojo.service.queue import Entry, FairQueue
 from kerneldojo.service.store import Ending, Reader, Store
 
@@ -26,6 +27,9 @@ log = logging.getLogger(__name__)
 
 MAX_UNWRITTEN = 1000
 """Verdicts that may wait for the disk before no more tasks are started."""
+
+MAX_READS = 120
+"""Tries to read a job while the store says what may pass (it is locked, the disk did not answer): a minute of them."""
 
 
 @dataclass(slots=True)
@@ -36,6 +40,7 @@ class Run:
     since: float
     future: Future[Evaluation] | None = None
     is_cancelled: bool = False
+    num_failed_reads: int = 0
 
 
 class Dispatcher:
@@ -117,7 +122,12 @@ class Dispatcher:
         entry = run.entry
         try:
             job = Job.model_validate_json(self._reader.job(entry.sequence) or "")
-        except Exception:
+        except Exception as error:
+            # What may pass is an OperationalError, a damaged file another one.
+            if isinstance(error, sqlite3.OperationalError) and run.num_failed_reads + 1 < MAX_READS:
+                log.warning("the job of task %s cannot be read now: %s", entry.id, error)
+                self._call(self._read_later, run)
+                return
             log.exception("the job of task %s cannot be read", entry.id)
             self._call(self._end, run, endings.failed(entry.id, "the stored job cannot be read"))
             return
@@ -133,6 +143,17 @@ class Dispatcher:
             if run.is_cancelled:
                 future.cancel()
             future.add_done_callback(lambda done: self._returned(run, done))
+
+    def _read_later(self, run: Run) -> None:
+        run.num_failed_reads += 1
+
+        def read() -> None:
+            if run.is_cancelled:
+                self._release(run)
+            elif not self._is_ended:  # else it is queued again already
+                self._hands.submit(self._hand_over, run)
+
+        self._loop.call_later(RETRY_SECONDS, read)
 
     def _returned(self, run: Run, future: Future[Evaluation]) -> None:
         """A future is done (on whatever thread the executor has)."""

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 import torch
 from safetensors import SafetensorError
@@ -125,10 +126,20 @@ def load_state(path: Path, *, mapped: bool = False) -> dict[str, Any]:
     Raises:
         CheckpointError: it cannot be read.
     """
+    file = path / "state.pt"
     try:
-        return torch.load(path / "state.pt", map_location="cpu", weights_only=True, mmap=mapped)
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:
-        raise CheckpointError(f"cannot read {path / 'state.pt'}: {' '.join(str(error).split())[:200]}") from error
+        raise CheckpointError(f"cannot read {file}: {_what_is_wrong(file) or _reason(error)[:200]}") from error
+
+
+def _what_is_wrong(file: Path) -> str:
+    """What can be seen of a file that should be an archive of torch's: of one that is none torch says odd things."""
+    if not file.is_file():
+        return ""
+    if not file.stat().st_size:
+        return "the file is empty"
+    return "" if is_zipfile(file) else "the file is damaged"
 
 
 def random_state(device: torch.device) -> dict[str, Any]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from kerneldojo.algorithms import KevinConfig, LearningConfig
 from kerneldojo.episodes import PlayConfig
 from kerneldojo.policies.rows import SamplerConfig, ServedConfig
 from kerneldojo.schema import Settings, Status
+from kerneldojo.schema.base import NamedPath
 from kerneldojo.training.journal import LogConfig
 from kerneldojo.training.models import ModelConfig
 from kerneldojo.training.optimizing import OptimizerConfig
@@ -60,22 +60,12 @@ class KeepConfig(Settings):
     """Leave out samples with more tokens than this, prompt and answer together; None for what the model can hold."""
 
 
-def _is_named(told: Any) -> Any:
-    if told == "":  # which would be the folder that one stands in: `--set output=$FOLDER` where there is no $FOLDER
-        raise ValueError("is empty")
-    return told
-
-
-Output = Annotated[Path, BeforeValidator(_is_named)]
-"""The folder of a run."""
-
-
 class SFTConfig(Settings):
     """Supervised training: imitate collected answers."""
 
-    output: Output
+    output: NamedPath
     """Folder of the run: checkpoints, `metrics.jsonl`, `model`."""
-    data: tuple[Path, ...] = Field(min_length=1)
+    data: tuple[NamedPath, ...] = Field(min_length=1)
     """Run folders that `dojo collect` wrote."""
     keep: KeepConfig = KeepConfig()
     """Which answers are imitated."""
@@ -144,11 +134,13 @@ class JudgeConfig(Settings):
     """Cores that this machine's judges leave to each rank of the policy, whole ones; nothing binds a rank to them.
     None: two, but of every eight two at most for all ranks together, where the policy is at work while its answers are
     judged: with `staleness = 1`, or as the only rank, on a device that does not judge. Else it rests, and has none."""
-    cache: Path | None = None
+    cache: NamedPath | None = None
     """Folder in which this machine's verdicts are kept for other runs, too. None: those of `cpu` and `model:` devices
     in the run's own, `output/verdicts`, so that a run which goes on from a checkpoint gets equal ones."""
     patience_s: float = Field(default=600.0, ge=0)
-    """Seconds that a fault of ours (a service that is down, a judge that failed) is waited out before it is masked."""
+    """Seconds that a fault of ours (a service that is down, a judge that failed) is waited out before it is masked, in
+    all: where a service is down its client waits, and the trainer does not begin anew. An attempt that is under way as
+    they end is still waited for."""
     after_writing: bool | None = None
     """Judge the answers of a turn when all of them are written, so that the policy computes nothing while something is
     timed. None: if a GPU of the policy also judges (on this machine; of a service only you know). The policy's memory
@@ -192,7 +184,7 @@ class EvaluationConfig(Settings):
 class RLConfig(Settings):
     """Reinforcement learning on the judge's rewards; the defaults are Dr. Kernel's where it says."""
 
-    output: Output
+    output: NamedPath
     """Folder of the run: checkpoints, `metrics.jsonl`, `rollouts/`, `model`, `best`."""
     problems: tuple[str, ...] = Field(min_length=1)
     """Suites to train on."""

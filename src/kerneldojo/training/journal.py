@@ -16,11 +16,14 @@ import secrets
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from kerneldojo.files import write_whole
 from kerneldojo.schema import Settings
 from kerneldojo.schema.finite import finite
+
+if TYPE_CHECKING:
+    from kerneldojo.training.curves import Curves
 
 
 class LogConfig(Settings):
@@ -61,12 +64,12 @@ class Journal:
             folder.mkdir(parents=True, exist_ok=True)
             _keep_until(self.path, after_step)
             self._file = self.path.open("a", encoding="utf-8")
-        self._writer: Any = None
+        self._curves: Curves | None = None
         if config.tensorboard:
-            from torch.utils.tensorboard import SummaryWriter
+            from kerneldojo.training.curves import Curves  # takes half a second, which not everybody needs
 
             with _writing(self._pictures):
-                self._writer = SummaryWriter(str(self._pictures), purge_step=after_step + 1)
+                self._curves = Curves(self._pictures, after_step + 1)
         self._tracker = _start_tracker(config, folder, settings) if config.tracker else None
 
     def write(self, record: Mapping[str, Any]) -> None:
@@ -80,10 +83,9 @@ class Journal:
             self._file.flush()
             os.fsync(self._file.fileno())
         scalars, step = dict(scalars_of(record)), int(record.get("step", 0))
-        if self._writer is not None:
-            with _writing(self._pictures):  # what its thread could not write comes up here, or at the end
-                for name, value in scalars.items():
-                    self._writer.add_scalar(name, value, step)
+        if self._curves is not None:
+            with _writing(self._pictures):
+                self._curves.add(step, scalars)
         if self._tracker is not None:
             self._tracker.log(scalars, step=step)
 
@@ -96,9 +98,9 @@ class Journal:
         try:
             with _writing(self.path):
                 self._file.close()
-            if self._writer is not None:
+            if self._curves is not None:
                 with _writing(self._pictures):
-                    self._writer.close()
+                    self._curves.close()
         finally:
             if self._tracker is not None:
                 self._tracker.finish()

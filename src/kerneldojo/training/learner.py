@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from kerneldojo.algorithms.log_probs import TokenLogProbs
+from kerneldojo.policies.hub import located
 from kerneldojo.policies.layers import compile_layers, narrow_residual
 from kerneldojo.policies.rows import SamplerConfig, Samples, ServedConfig, end_ids_of
 from kerneldojo.policies.sampler import Sampler
@@ -291,6 +292,9 @@ def open_learner(
     source = saved or config.path
     if config.path is not None:
         check_path(config.path)
+        if saved is None:
+            with loading("model", config.path):
+                located(config.path)
     if source is not None:
         with loading("tokenizer", source, "model.path" if saved is None else "--resume"):
             tokenizer = load_tokenizer(source)

@@ -21,6 +21,7 @@ import torch
 from pydantic import Field, field_validator, model_validator
 
 from kerneldojo.schema import Settings
+from kerneldojo.schema.base import at_home
 from kerneldojo.training.settings import ConfigError
 
 if TYPE_CHECKING:
@@ -105,6 +106,19 @@ class ModelConfig(Settings):
     """On a GPU: compile the layers. The first steps take a minute longer, all others less time."""
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass rather than keeping them."""
+
+    @field_validator("path")
+    @classmethod
+    def _path_begins_at_home(cls, path: str | None) -> str | None:
+        return None if path is None else at_home(path)
+
+    @field_validator("new", mode="before")
+    @classmethod
+    def _sizes_have_names(cls, told: Any) -> Any:
+        """One line that has them, where a union would tell what a table has to be."""
+        if not (isinstance(told, dict | NewModelConfig) or (isinstance(told, str) and told in SIZES)):
+            raise ValueError(f"neither a table nor one of our sizes: {', '.join(SIZES)}")
+        return cast("Any", told)
 
     @model_validator(mode="after")
     def _new_tokens_can_be_learned(self) -> ModelConfig:

@@ -1,9 +1,10 @@
 """Verdicts for training: equal answers are judged once, and a judge that fails is waited for.
 
 A service that goes away and comes back costs time, not data: orders are placed again, at growing intervals, until
-`patience` is used up. Only then is the fault handed on as `infrastructure_error`, which masks the trajectory; it is
-never scored and never remembered. Verdicts without a clock (interpreted or modelled) are remembered over the whole run,
-measured ones within a step only, since a new measurement is new information.
+`patience` is used up, and what a client of the service has waited counts. Only then is the fault handed on as
+`infrastructure_error`, which masks the trajectory; it is never scored and never remembered. Verdicts without a clock
+(interpreted or modelled) are remembered over the whole run, measured ones within a step only, since a new measurement
+is new information.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class Verdicts:
             self._give_up(order)
             return
         if evaluation.status is Status.INFRASTRUCTURE_ERROR:
-            self._failed(order, evaluation.message)
+            self._failed(order, evaluation.message, waited=getattr(order.future, "waited_s", 0.0))
             self._give_up(order)
             return
         self._settle(order, evaluation)
@@ -149,11 +150,13 @@ class Verdicts:
         except Exception as error:
             self._failed(order, f"{type(error).__name__}: {error}")
 
-    def _failed(self, order: Order, reason: str) -> None:
+    def _failed(self, order: Order, reason: str, waited: float = 0.0) -> None:
+        """`waited`: seconds for which it has been failing already (`client.executor.Awaited`)."""
         self.num_faults += 1
         now = time.monotonic()
         order.future, order.reason = None, " ".join(reason.split())[:300]
-        order.failing_since = now if order.failing_since is None else order.failing_since
+        since = now - waited
+        order.failing_since = since if order.failing_since is None else min(since, order.failing_since)
         order.retry_at = now + order.delay
         order.delay = min(2 * order.delay, LONGEST_DELAY)
 
