@@ -86,8 +86,17 @@ def of_kind(asked: dict[Session, list[str]], *first: str) -> list[Session]:
 
 
 def test_a_verdict_takes_processes_that_have_opened_their_device(
-    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path
+    bench: HostBench, windows: Windows, asked: dict[Session, list[str]], tmp_path: Path
 ) -> None:
+    in_windows: list[list[Session]] = []
+    run = windows.run
+
+    def noted(*arguments: Any) -> None:
+        owner = bench.gate._owner
+        in_windows.append(list(owner.sessions) if owner is not None else [])
+        run(*arguments)
+
+    windows.run = noted  # type: ignore[method-assign]
     passed(judge(bench, HONEST, tmp_path))
     (trial,) = of_kind(asked, "parse")
     contestant, twin = of_kind(asked, "open", "furnish")
@@ -95,6 +104,7 @@ def test_a_verdict_takes_processes_that_have_opened_their_device(
     assert asked[contestant][:4] == ["open", "furnish", "load", "construct"]
     assert asked[twin][:4] == ["open", "furnish", "load", "construct"]
     assert [session.ended is None for session in (trial, contestant, twin)] == [False] * 3
+    assert in_windows == [[idle(bench)[0].hosted.session, contestant, twin]], "each has a core to itself"
     full(bench.blanks or pytest.fail(), 2)
     assert len(idle(bench)) == 1
 
@@ -182,6 +192,27 @@ def test_evicted_ones_are_gone_and_none_is_made_until_somebody_asks(blanks: Blan
     time.sleep(0.2)
     assert len(begun) == num
     taken(blanks).close()
+
+
+def test_whoever_closes_does_not_wait_for_a_device_that_hangs(
+    server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = threading.Event()
+    ask = Session.ask
+
+    def hang(session: Session, operation: str, *, timeout: float, **fields: Any) -> dict[str, Any]:
+        os.kill(max(session.pids()), signal.SIGSTOP)
+        hanging.set()
+        return ask(session, operation, timeout=timeout, **fields)
+
+    monkeypatch.setattr(Session, "ask", hang)
+    blanks = Blanks(lambda wanted: Session(server, NoArena(), wanted), 1)
+    assert blanks.take(WANTED) is None
+    assert hanging.wait(60)
+    closing = threading.Thread(target=blanks.close)
+    closing.start()
+    closing.join(30)  # Opening has 60 seconds.
+    assert not closing.is_alive()
 
 
 def test_a_device_that_makes_none_is_told_once_and_tried_again(blanks: Blanks, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ more.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -45,9 +44,10 @@ class Blanks:
         self._changed = threading.Condition()
         self._wanted: dict[str, Any] | None = None
         """What is made; None until somebody asks, and while the device is another's alone."""
-        self._key = ""
         self._ready: list[Session] = []
         self._num_under_way = 0
+        self._opening: list[Session] = []
+        """Of these, the ones that have a process already."""
         self._fault: Infrastructure | None = None
         self._threads: list[threading.Thread] = []
         self._is_closed = False
@@ -58,12 +58,11 @@ class Blanks:
         Raises:
             Infrastructure: the last one could not be made.
         """
-        key = json.dumps(request, sort_keys=True)
         with self._changed:
             stale: list[Session] = []
-            if key != self._key:
+            if request != self._wanted:
                 stale, self._ready = self._ready, []
-            self._wanted, self._key = request, key
+            self._wanted = request
             self._start()
             found = None
             while self._ready and found is None:
@@ -88,7 +87,9 @@ class Blanks:
     def evict(self) -> None:
         """End all, those under way too, and make no more until somebody asks."""
         with self._changed:
-            self._wanted, self._key = None, ""
+            self._wanted = None
+            for session in self._opening:
+                session.order_end()
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._num_under_way)
             ready, self._ready = self._ready, []
@@ -128,7 +129,7 @@ class Blanks:
                 if self._is_closed:
                     return
                 assert self._wanted is not None
-                request, key = self._wanted, self._key
+                request = self._wanted
                 self._num_under_way += 1
             made: Session | None = None
             fault: Infrastructure | None = None
@@ -139,14 +140,14 @@ class Blanks:
             except Exception as bug:
                 log.exception("a bug in making a process ahead")
                 fault = Infrastructure(f"{type(bug).__name__} in making a process ahead")
-            self._settle(made, fault, key)
+            self._settle(made, fault, request)
             if fault is not None:
                 time.sleep(PAUSE_SECONDS)
 
-    def _settle(self, made: Session | None, fault: Infrastructure | None, key: str) -> None:
+    def _settle(self, made: Session | None, fault: Infrastructure | None, request: dict[str, Any]) -> None:
         """Keep what was made, or end it if nobody wants it any more; whoever evicts waits until that is done."""
         with self._changed:
-            is_wanted = key == self._key and not self._is_closed
+            is_wanted = self._is_wanted(request)
             if is_wanted and made is not None:
                 self._ready.append(made)
             if is_wanted:
@@ -162,6 +163,10 @@ class Blanks:
         session = self._begin(request)
         try:
             session.wait_started()
+            with self._changed:
+                self._opening.append(session)
+                if not self._is_wanted(request):
+                    session.order_end()
             session.ask("open", timeout=OPEN_SECONDS)
         except (HostedEnd, WireError) as end:
             close(session)
@@ -169,5 +174,12 @@ class Blanks:
         except BaseException:
             close(session)
             raise
+        finally:
+            with self._changed:
+                if session in self._opening:
+                    self._opening.remove(session)
         session.rest(True)
         return session
+
+    def _is_wanted(self, request: dict[str, Any]) -> bool:
+        return self._wanted == request and not self._is_closed

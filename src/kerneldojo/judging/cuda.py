@@ -203,13 +203,14 @@ class _Verdict:
         Raises:
             Ruling: it does not.
         """
-        trial = self.bench.trial(self.findings.candidate, self.findings.protocol, self.guest)
-        stack.callback(trial.hosted.session.close)
+        trial, session = self.bench.trial(self.findings.candidate, self.findings.protocol, self.guest)
+        stack.callback(session.close)
         trial.post_parse()
         trial.collect_parse(self.findings.protocol.load_timeout)
         trial.post_load()
         trial.collect_trial(self.findings.protocol.load_timeout)
-        trial.hosted.session.order_end()
+        session.order_end()
+        session.part()  # Or it would be given a core of its own in this verdict's windows.
 
     def _taken(self, reference: Reference, parties: list[Session], inputs: Any) -> Contestant:
         """A contestant that had its device open."""

@@ -237,12 +237,12 @@ class Bench(ABC):
         guest.budgets.append(contestant.hosted)
         return contestant
 
-    def trial(self, candidate: Candidate, protocol: Protocol, guest: Guest) -> Contestant:
-        """A process that sees whether a source imports, and opens no device."""
-        wanted = request(protocol, self.device, self.device_nodes())
-        contestant = Contestant(GatedSession(self.server, NoArena(), wanted, guest), candidate, protocol.timeout)
+    def trial(self, candidate: Candidate, protocol: Protocol, guest: Guest) -> tuple[Contestant, GatedSession]:
+        """A process that sees whether a source imports, and opens no device; and its session."""
+        session = GatedSession(self.server, NoArena(), request(protocol, self.device, self.device_nodes()), guest)
+        contestant = Contestant(session, candidate, protocol.timeout)
         guest.budgets.append(contestant.hosted)
-        return contestant
+        return contestant, session
 
     def opened(
         self,
