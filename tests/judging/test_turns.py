@@ -145,5 +145,15 @@ def test_all_of_it_fits_and_makes_room_for_more_calls(gib: int, capacity: int) -
     assert shares.timed_heap_bytes > shares.heap_bytes
 
 
+@pytest.mark.parametrize("gib", [16, 24, 40])
+def test_a_small_device_has_room_for_verdicts_before_it_has_for_what_makes_them_quick(gib: int) -> None:
+    shares = Shares.of(4, gib * GIB, 6)
+    assert shares.most_bytes <= gib * GIB
+    assert shares.capacity == {16: 2, 24: 4, 40: 4}[gib]
+    assert shares.num_ahead >= 2
+    assert (shares.num_timed > 0) == (gib == 40)
+    assert shares.part_bytes >= 256 << 20
+
+
 def test_who_is_judged_alone_has_it_from_the_beginning() -> None:
     assert Shares.whole(80 * GIB).num_timed == Shares.of(1, 80 * GIB, 6).num_timed == 0

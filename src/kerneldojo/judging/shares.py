@@ -29,8 +29,11 @@ JUDGE_PARTS = 2
 """The judge's copies, for each verdict."""
 NUM_PROCESSES = 3
 """Of each verdict: reference runner, contestant and twin."""
+FEWEST_AHEAD = 2
+"""Contexts that are made ahead, if any are, also where there is hardly room for them."""
 FEWEST_STAGED = 3
-"""Verdicts at once from which on memory for timing comes late."""
+"""Verdicts at once from which on memory for timing comes late: for one in a window, and for those that prepare for
+theirs or are cleared away after it."""
 TIMED_INPUT_PARTS = 2.5
 TIMED_HEAP_PARTS = 5.0
 """Of each process; outputs have half of it."""
@@ -109,24 +112,38 @@ class Shares:
     def of(cls, num_verdicts: int, total_bytes: int, num_ahead: int = 0) -> Shares:
         """Divide a device of `total_bytes`: fewer verdicts than asked for where they would not fit.
 
-        Contexts are made ahead, `num_ahead` of them, only where there are several verdicts at once.
-
-        One runner is kept where one verdict is judged at a time, two more for each further verdict, at most `MAX_KEPT`,
-        and fewer where there is hardly room for the verdicts.
+        Contexts are made ahead, `num_ahead` of them, only where there are several verdicts at once. One runner is kept
+        where one verdict is judged at a time, two more for each further verdict, at most `MAX_KEPT`. Where there is
+        hardly room for the verdicts there are fewer of both, and memory for timing does not come late.
         """
-        capacity = max(1, num_verdicts)
-        while capacity > 1 and _part_bytes(capacity, 0, num_ahead, total_bytes) < LEAST_PART_BYTES:
+        capacity, fewest = max(1, num_verdicts), min(num_ahead, FEWEST_AHEAD)
+        while capacity > 1 and _part_bytes(total_bytes, capacity, num_contexts(capacity, 0, fewest)) < LEAST_PART_BYTES:
             capacity -= 1
+        num_timed = max(2, capacity // 2) if capacity >= FEWEST_STAGED else 0
+
+        def has_room(num_kept: int, num_ahead: int) -> bool:
+            contexts = num_contexts(capacity, num_kept, num_ahead)
+            return _part_bytes(total_bytes, capacity, contexts, num_timed) >= LEAST_PART_BYTES
+
+        if not has_room(0, fewest):
+            num_timed = 0
         num_ahead = num_ahead if capacity > 1 else 0
+        while num_ahead > fewest and not has_room(0, num_ahead):
+            num_ahead -= 1
         num_kept = min(2 * capacity - 1, MAX_KEPT)
-        while num_kept and _part_bytes(capacity, num_kept, num_ahead, total_bytes) < LEAST_PART_BYTES:
+        while num_kept and not has_room(num_kept, num_ahead):
             num_kept -= 1
-        part_bytes = max(_part_bytes(capacity, num_kept, num_ahead, total_bytes), 1 << 21)
+        part_bytes = _part_bytes(total_bytes, capacity, num_contexts(capacity, num_kept, num_ahead), num_timed)
         if capacity == 1:  # Or a problem that has to be judged alone would have smaller parts than the others.
             part_bytes = min(part_bytes, cls.whole(total_bytes).part_bytes)
-        num_timed = _num_timed(capacity)
-        input_parts = TIMED_INPUT_PARTS if num_timed else 1
-        return cls(capacity, num_kept, part_bytes, input_parts=input_parts, num_ahead=num_ahead, num_timed=num_timed)
+        return cls(
+            capacity,
+            num_kept,
+            max(part_bytes, 1 << 21),
+            input_parts=TIMED_INPUT_PARTS if num_timed else 1,
+            num_ahead=num_ahead,
+            num_timed=num_timed,
+        )
 
     @classmethod
     def whole(cls, total_bytes: int) -> Shares:
@@ -159,14 +176,8 @@ def num_contexts(capacity: int, num_kept: int, num_ahead: int = 0) -> int:
     return 3 * capacity + num_kept + num_ahead
 
 
-def _num_timed(capacity: int) -> int:
-    """One in a window, and those that prepare for theirs or are cleared away after it."""
-    return max(2, capacity // 2) if capacity >= FEWEST_STAGED else 0
-
-
-def _part_bytes(capacity: int, num_kept: int, num_ahead: int, total_bytes: int) -> int:
-    free = total_bytes - JUDGE_BYTES - num_contexts(capacity, num_kept, num_ahead) * CONTEXT_BYTES
-    num_timed = _num_timed(capacity)
+def _part_bytes(total_bytes: int, capacity: int, num_contexts: int, num_timed: int = 0) -> int:
+    free = total_bytes - JUDGE_BYTES - num_contexts * CONTEXT_BYTES
     parts = capacity * (NUM_PROCESSES * (1 + HEAP_PARTS) + JUDGE_PARTS) + (0 if num_timed else capacity)
     parts += num_timed * (TIMED_INPUT_PARTS + NUM_PROCESSES * TIMED_HEAP_PARTS)
     return min(int(free / parts), total_bytes // (LARGEST_SHARE * capacity))
