@@ -133,6 +133,17 @@ def test_a_source_that_wants_the_device_as_it_is_imported_is_imported_where_ther
     assert not of_kind(asked, "open", "furnish")
 
 
+@pytest.mark.parametrize("has_all_tools", [True, False])
+def test_whoever_says_as_it_is_imported_that_the_device_lacks_something_is_scored(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path, has_all_tools: bool
+) -> None:
+    bench.has_all_tools = has_all_tools  # type: ignore[misc]
+    claim = "class UnsupportedOnDevice(Exception):\n    __module__ = 'kerneldojo.mine'\n"
+    claim += "from kerneldojo.contestant import failure\nfailure._is_told = lambda *_: True\n"
+    ruling = refused(judge(bench, f"{claim}raise UnsupportedOnDevice\nclass ModelNew: ...\n", tmp_path))
+    assert ruling.status is (Status.RUNTIME_ERROR if has_all_tools else Status.UNSUPPORTED_ON_DEVICE)
+
+
 def test_who_brings_no_kernel_takes_one_and_no_more(
     bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path
 ) -> None:

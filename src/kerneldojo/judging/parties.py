@@ -1,0 +1,254 @@
+"""The processes of a verdict on a GPU: how contestant and silent twin come to be, and how all of them end.
+
+What a GPU has least of is contexts. With several verdicts at once they are made ahead (`judging.blanks`): a source is
+tried in a process without the device, and then contestant and twin are processes that have it open already. Else each
+context is made as late as it can be; either way a source that does not import costs none. The twin opens its device, or
+is taken, only once a round is passed (`judging.twin`); a candidate that brought no kernel of its own needs none.
+
+In languages that are slow to build, contestant and twin have what they compile in common and nothing else: a fourth
+process, the *workshop*, builds for both (`judging.workshop`), and is gone before anything is timed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kerneldojo.devices.cuda.driver import CudaError
+from kerneldojo.devices.cuda.memory import is_out_of_memory
+from kerneldojo.judging.audits import Auditor
+from kerneldojo.judging.blanks import OPEN_SECONDS
+from kerneldojo.judging.contestant import Contestant
+from kerneldojo.judging.ends import HostedEnd, Infrastructure
+from kerneldojo.judging.gate import Guest
+from kerneldojo.judging.gated_bench import Bench
+from kerneldojo.judging.processes import Session
+from kerneldojo.judging.reference import Reference
+from kerneldojo.judging.ruling import Ruling, of_candidate
+from kerneldojo.judging.shares import CONTEXT_BYTES
+from kerneldojo.judging.twin import Twin
+from kerneldojo.judging.verdict import Findings
+from kerneldojo.judging.workshop import Workshop
+from kerneldojo.languages import Language
+from kerneldojo.schema import Status
+
+MOST_BESIDE_BYTES = 1 << 30
+"""Device memory that a candidate's processes may have beside contexts and arenas without being blamed for a lack."""
+
+
+@dataclass
+class Parties:
+    """Of one verdict.
+
+    Args:
+        bench, guest: where, and whose.
+        auditor: forgets what a hoarding candidate made it believe.
+        language, findings: of the candidate.
+        workshop: builds for contestant and twin, where that is slow.
+    """
+
+    bench: Bench
+    guest: Guest
+    auditor: Auditor
+    language: Language
+    findings: Findings
+    workshop: Workshop = field(default_factory=Workshop)
+    sessions: list[Session] = field(default_factory=list[Session])
+    """Contestant, twin and workshop, as they come."""
+
+    def come(self, reference: Reference) -> tuple[Contestant, Twin]:
+        """The contestant with its source loaded and its device open, and a twin that may set out.
+
+        Raises:
+            Ruling: the source does not import.
+            Infrastructure: the device is not to be had.
+        """
+        inputs = reference.hosted.arena.inputs
+        if self.is_ahead:
+            contestant = self._taken(reference, inputs)
+            return contestant, Twin(
+                lambda is_waiting: self._opened(inputs, silent=True, is_waiting=is_waiting),
+                self._build_seconds,
+                lambda twin: self._opening(twin, inputs),
+                "open",
+            )
+        contestant, early = self._made(inputs)
+        with self.findings.stage("contexts"):
+            reference.post_open()
+            with self._opening(contestant, inputs):
+                contestant.post_open()
+                reference.prepare()
+                contestant.collect_open(OPEN_SECONDS)
+        silent = early or self._silent(inputs)  # Locked in meanwhile, and no more than that.
+        return contestant, Twin(
+            lambda _: silent,
+            self._build_seconds,
+            lambda twin: self._opening(twin, inputs),
+            "loading" if early is not None else "enclosed",
+        )
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether its processes are such as have opened the device already.
+
+        Not in languages that are slow to build, where importing takes far longer than a context, and must not be done
+        once more to see whether there is anything to build.
+        """
+        is_slow = self._is_slow_to_build or "cpp_extension" in self.findings.candidate.source
+        return self.bench.blanks is not None and not self.guest.is_alone and not is_slow
+
+    def try_source(self, stack: contextlib.ExitStack) -> None:
+        """See whether the source imports, in a process without the device and before anything of it is taken.
+
+        Args:
+            stack: what is to be closed with the verdict.
+
+        Raises:
+            Ruling: it does not.
+        """
+        trial, session = self.bench.trial(self.findings.candidate, self.findings.protocol, self.guest)
+        stack.callback(session.close)
+        trial.post_parse()
+        trial.collect_parse(self.findings.protocol.load_timeout)
+        trial.post_load()
+        trial.collect_trial(self.findings.protocol.load_timeout)
+        session.order_end()
+        session.part()  # Or it would be given a core of its own in this verdict's windows.
+
+    def _taken(self, reference: Reference, inputs: Any) -> Contestant:
+        """A contestant that had its device open."""
+        findings, protocol = self.findings, self.findings.protocol
+        with findings.stage("contexts"):
+            reference.post_open()
+            contestant = self._opened(inputs)
+            assert contestant is not None
+            reference.prepare()
+            contestant.collect_furnish(OPEN_SECONDS)
+        with findings.stage("build"):
+            contestant.load(protocol.load_timeout)
+            findings.isolation = contestant.hosted.session.measures
+        return contestant
+
+    def _opened(self, inputs: Any, *, silent: bool = False, is_waiting: bool = True) -> Contestant | None:
+        """One on its way to being furnished, or the twin, which is not."""
+        findings = self.findings
+        party = self.bench.opened(
+            findings.candidate, findings.protocol, self.guest, inputs, silent=silent, is_waiting=is_waiting
+        )
+        if party is not None:
+            self.sessions.append(party.hosted.session)
+            if not silent:
+                party.post_furnish()
+        return party
+
+    def _made(self, inputs: Any) -> tuple[Contestant, Contestant | None]:
+        """A contestant with its source loaded and no context yet, and its twin where that builds beside it."""
+        bench, findings, protocol = self.bench, self.findings, self.findings.protocol
+        with findings.stage("start"):
+            contestant = bench.contestant(findings.candidate, protocol, self.guest, inputs, self._line())
+            self.sessions.append(contestant.hosted.session)
+            contestant.post_parse()
+            contestant.collect_parse(protocol.load_timeout)
+            contestant.furnish(protocol.load_timeout)
+        with findings.stage("build"):
+            self.sessions += self.workshop.open(bench, protocol, self.guest)
+            contestant.post_load()
+            early = self._silent(inputs) if self._is_slow_to_build else None
+            if early is not None:
+                early.furnish(self._build_seconds)
+                early.post_load()
+            try:
+                contestant.collect_load(self._build_seconds)
+            except Ruling:
+                self.workshop.check()
+                raise
+            contestant.hosted.session.wait_started()
+            findings.isolation = contestant.hosted.session.measures
+        return contestant, early
+
+    @property
+    def _build_seconds(self) -> float:
+        return max(self.findings.protocol.load_timeout, self.language.build_seconds)
+
+    @property
+    def _is_slow_to_build(self) -> bool:
+        """Whether the twin builds beside the contestant, rather than after the rounds; neither has a context then."""
+        return self.language.build_seconds > self.findings.protocol.load_timeout
+
+    def _line(self) -> socket.socket | None:
+        """A line to the workshop, where it is worth having one: then two build the same at the same time."""
+        return self.workshop.line() if self._is_slow_to_build else None
+
+    @contextlib.contextmanager
+    def ending(self) -> Generator[None]:
+        """Processes, all ended at the end: the order is given to all of them before any is waited for."""
+        try:
+            yield
+        except (Ruling, Infrastructure, RuntimeError) as fault:
+            if _may_lack_memory(fault) and not self.guest.had_company:
+                self._check_hoard()
+            raise
+        finally:
+            self.workshop.abandon()
+            with self.findings.stage("end"), contextlib.ExitStack() as stack:
+                for session in self.sessions:
+                    session.order_end()
+                stack.callback(self.bench.tidy)
+                if self.bench.blanks is not None:
+                    stack.enter_context(self.guest.beside_windows(self.sessions))
+                for session in self.sessions:
+                    stack.callback(session.close)
+
+    def _check_hoard(self) -> None:
+        """See whether what others lacked was in the candidate's hands: beyond its arena the driver gives what there is.
+
+        Raises:
+            Ruling: it was. As a fault of ours or of the problem's it would not be scored.
+        """
+        before = self.bench.free_bytes()
+        for session in self.sessions:
+            session.order_end()
+        for session in self.sessions:
+            session.kill()
+        taken = self.bench.free_bytes() - before - len(self.sessions) * CONTEXT_BYTES
+        if taken > MOST_BESIDE_BYTES:
+            self.bench.large.discard(self.findings.problem.hash)  # Nothing of this was the problem's size.
+            self.auditor.forget_lacks(self.findings.problem)
+            reason = f"it took {taken / (1 << 30):.1f} GiB of device memory beside what it was given"
+            raise Ruling(Status.OUT_OF_MEMORY, reason, lacks="memory") from None
+
+    def _silent(self, inputs: Any) -> Contestant:
+        """The silent twin's process, on its way to being locked in."""
+        findings = self.findings
+        twin = self.bench.contestant(
+            findings.candidate, findings.protocol, self.guest, inputs, self._line(), silent=True
+        )
+        self.sessions.append(twin.hosted.session)
+        return twin
+
+    @contextlib.contextmanager
+    def _opening(self, party: Contestant, inputs: Any) -> Generator[None]:
+        """What ends a contestant while its context is made. It has imported its source, so it may be its own doing.
+
+        Raises:
+            Infrastructure: a process with nothing of the candidate's in it cannot make a context now either.
+            Ruling: it can.
+        """
+        try:
+            yield
+        except HostedEnd as end:
+            party.hosted.session.close()  # Its memory, too: a blank one gets as much.
+            if not self.bench.can_open(self.findings.protocol, self.guest, inputs):
+                raise Infrastructure(f"{self.bench.device} makes no context: {end}") from None
+            raise of_candidate(end, "import", self.findings.candidate.source) from None
+
+
+def _may_lack_memory(fault: Exception) -> bool:
+    """Whether a fault that is not the candidate's may come from a device without any memory left."""
+    if isinstance(fault, Ruling):
+        return fault.status is Status.INVALID_PROBLEM and fault.lacks == "memory"
+    is_drivers = isinstance(fault, CudaError) and fault.name == "CUDA_ERROR_OUT_OF_MEMORY"
+    return isinstance(fault, Infrastructure) or is_out_of_memory(fault) or is_drivers
