@@ -22,6 +22,7 @@ from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.cores import Cores
 from kerneldojo.judging.ends import HostedEnd, Infrastructure
 from kerneldojo.judging.gate import Gate, Guest
+from kerneldojo.judging.gated_session import GatedSession
 from kerneldojo.judging.idleness import Canary, measure_idle
 from kerneldojo.judging.processes import ForkServer, NoArena, Session
 from kerneldojo.judging.protocol import Protocol
@@ -40,47 +41,6 @@ TURN_SECONDS = 600.0
 """For memory to be timed in: others ahead may be slow kernels."""
 
 T = TypeVar("T")
-
-
-class GatedSession(Session):
-    """A session whose process may be frozen for another verdict's sake, at no cost to its deadlines."""
-
-    def __init__(
-        self,
-        server: ForkServer,
-        arena: Any,
-        request: dict[str, Any],
-        guest: Guest | None = None,
-        line: socket.socket | None = None,
-        *,
-        is_workshop: bool = False,
-    ) -> None:
-        self._guest: Guest | None = None
-        super().__init__(server, arena, request, line, is_workshop=is_workshop)
-        if guest is not None:
-            self.attend(guest)
-
-    def attend(self, guest: Guest) -> None:
-        """Belong to this verdict from now on."""
-        self._guest = guest
-        guest.sessions.append(self)
-
-    def part(self) -> None:
-        """Belong to no verdict: nobody will freeze or thaw it for another's sake."""
-        if self._guest is not None and self in self._guest.sessions:
-            self._guest.sessions.remove(self)
-        self._guest = None
-
-    def collect(self, timeout: float) -> dict[str, Any]:
-        """See `Session.collect`."""
-        if self._guest is not None:
-            timeout = self._guest.wait(self._door.has_frame, timeout)
-        return super().collect(timeout)
-
-    def close(self) -> None:
-        """See `Session.close`."""
-        self.part()
-        super().close()
 
 
 class Bench(ABC):
