@@ -99,12 +99,15 @@ def test_a_verdict_takes_processes_that_have_opened_their_device(
     windows.run = noted  # type: ignore[method-assign]
     passed(judge(bench, HONEST, tmp_path))
     (trial,) = of_kind(asked, "parse")
-    contestant, twin = of_kind(asked, "open", "furnish")
+    contestant, twin = of_kind(asked, "open", "furnish")  # In whichever order they were made.
     assert asked[trial] == ["parse", "load"]
     assert asked[contestant][:4] == ["open", "furnish", "load", "construct"]
     assert asked[twin][:4] == ["open", "furnish", "load", "construct"]
     assert [session.ended is None for session in (trial, contestant, twin)] == [False] * 3
-    assert in_windows == [[idle(bench)[0].hosted.session, contestant, twin]], "each has a core to itself"
+    ((runner, *others),) = in_windows
+    assert runner is idle(bench)[0].hosted.session
+    assert set(others) == {contestant, twin}, "each has a core to itself, and nobody else"
+    assert len(others) == 2
     full(bench.blanks or pytest.fail(), 2)
     assert len(idle(bench)) == 1
 
