@@ -26,7 +26,7 @@ DECIDING = tuple(name for name in ALL if name != FILLING[1])
 
 
 def test_every_distribution_is_met_and_those_that_tell_most_come_first() -> None:
-    orders = {drawn_order(DECIDING) for _ in range(200)}
+    orders = {drawn_order(DECIDING) for _ in range(2000)}  # Of 24: with 200 one was missed now and then.
     others = [name for name in DECIDING if name not in TELLING]
     assert orders == {(*TELLING, *rest) for rest in itertools.permutations(others)}
     assert drawn_order(("own",)) == ("own",)
