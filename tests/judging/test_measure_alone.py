@@ -39,6 +39,9 @@ class CoreBench(Bench):
     def new_arena(self, inputs: Any, shares: Shares, *, silent: bool = False, is_runners: bool = False) -> Any:
         raise AssertionError("nothing is mapped here")
 
+    def extend(self, arena: Any, inputs: Any) -> tuple[list[int], list[int]]:
+        raise AssertionError("nothing is mapped here")
+
     def device_nodes(self) -> list[str]:
         return []
 

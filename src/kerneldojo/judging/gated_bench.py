@@ -102,9 +102,12 @@ class Bench(ABC):
             is_runners: whether it is a reference runner's, and has timed inputs of its own unless they come later.
         """
 
+    @abstractmethod
     def extend(self, arena: Any, inputs: Any) -> tuple[list[int], list[int]]:
-        """Add what timing needs to an arena: see `CudaArena.extend`. Without `inputs`, those are the arena's own."""
-        raise NotImplementedError
+        """Add what timing needs to an arena: see `CudaArena.extend`. Without `inputs`, those are the arena's own.
+
+        Asked only where memory for timing comes late (`Shares.num_timed`).
+        """
 
     def room(self, guest: Guest) -> Shares:
         """The memory of one verdict: its share, or all of it while nobody else is there."""
@@ -153,14 +156,7 @@ class Bench(ABC):
             session = self._session(protocol, guest, None, room=room, is_runners=True)
             reference = Reference(session, problem, patience(protocol.timeout))
         else:
-            session = reference.hosted.session
-            assert isinstance(session, GatedSession)
-            session.attend(guest)
-            try:
-                session.arena = self._arena(None, room, is_runners=True)
-            except BaseException:
-                session.close()
-                raise
+            self._equip(reference.hosted.session, guest, None, room, is_runners=True)
             reference.renew(patience(protocol.timeout))
         guest.budgets.append(reference.hosted)
         is_spent = True
@@ -232,13 +228,7 @@ class Bench(ABC):
             session = self.blanks.take(wanted)
         if session is None:
             return None
-        assert isinstance(session, GatedSession)
-        session.attend(guest)
-        try:
-            session.arena = self._arena(inputs, self.room(guest), silent=silent)
-        except BaseException:
-            session.close()
-            raise
+        self._equip(session, guest, inputs, self.room(guest), silent=silent)
         contestant = Contestant(session, candidate, protocol.timeout)
         guest.budgets.append(contestant.hosted)
         return contestant
@@ -287,6 +277,16 @@ class Bench(ABC):
             raise
         session.arena = arena  # It is told with its first command (`Hosted.post_furnish`).
         return session
+
+    def _equip(self, session: Session, guest: Guest, inputs: Any, room: Shares, **options: bool) -> None:
+        """Have one that waited belong to a verdict, with memory; it is ended if there is none for it."""
+        assert isinstance(session, GatedSession)
+        session.attend(guest)
+        try:
+            session.arena = self._arena(inputs, room, **options)
+        except BaseException:
+            session.close()
+            raise
 
     def prepare_timing(self, turn: Turn, guest: Guest, reference: Reference) -> None:
         """Once it is a verdict's turn, give its runner the memory that it needs to be timed.
