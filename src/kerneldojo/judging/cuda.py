@@ -8,6 +8,7 @@ cause the answer, and how much of the time they can account for at most.
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from kerneldojo.judging.verdict import Findings
 from kerneldojo.languages import Language
 from kerneldojo.problems.audit import AuditReport
 from kerneldojo.schema import Problem, Status
+
+log = logging.getLogger(__name__)
 
 
 def judge_on_cuda(bench: Bench, auditor: Auditor, language: Language, findings: Findings) -> None:
@@ -82,11 +85,15 @@ def _wants_more(bench: Bench, auditor: Auditor, language: Language, findings: Fi
                 findings.notes.append("ran out of device memory beside other candidates, and was judged again alone")
             else:
                 bench.large.add(findings.problem.hash)
+                log.info("%s is judged alone from now on: %s", findings.problem.name, ruling.message)
             return True
         except RuntimeError as error:  # It was the judge that had no room for what came back.
             if not is_out_of_memory(error) or not bench.has_more(guest):
                 raise
-            bench.large.add(findings.problem.hash)
+            findings.notes.append("the judge ran out of device memory beside other candidates, and judged it alone")
+            log.info("%s is judged alone this time: %s", findings.problem.name, error)
+            if not guest.had_company:
+                bench.large.add(findings.problem.hash)
             return True
         finally:
             if guest.had_company:  # Within the stages, not beside them.

@@ -111,7 +111,7 @@ def doubt(bench: Any, prepared: Prepared, findings: Findings, slowness: float) -
     charge = charge_of(series, fits, "contestant", "reference")
     if charge.batched:
         return "its calls looked batched"
-    if _early_us(prepared.result) > charges.EARLY_US:
+    if _early_us(prepared.result) > charges.most_early_us(slowness):
         return "it seemed to work before the clock"
     if charge.interval_us[1] < 1000 * (_limit_ms(bench, findings) or 0.0):
         return "it seemed faster than the memory"
@@ -127,8 +127,15 @@ def doubt(bench: Any, prepared: Prepared, findings: Findings, slowness: float) -
     return ""
 
 
-def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> None:
+def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings, slowness: float) -> None:
     """Fill in the timings of `findings`; others may use the device.
+
+    Args:
+        bench: whose stopwatch it was.
+        prepared: with the series in it.
+        match: who took part.
+        findings: to be filled in.
+        slowness: of the cores in its window; see `cores.Reserved`.
 
     Raises:
         Ruling: wrong or deferred work in timed calls; below the physical limit.
@@ -139,7 +146,7 @@ def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> 
     inspection.compare()
     while inspection.witnesses:
         _check(match, inspection.witnesses.pop(), prepared.values)
-    _check_before_the_clock(prepared.result)
+    _check_before_the_clock(prepared.result, slowness)
     _fill(bench, findings, match, prepared.result)
     _hold_against_limit(bench, findings)
 
@@ -226,10 +233,10 @@ def _early_us(result: Trials) -> float:
     return charges.early_us(result.series["contestant"].windows, result.series["reference"].windows)
 
 
-def _check_before_the_clock(result: Trials) -> None:
+def _check_before_the_clock(result: Trials, slowness: float) -> None:
     """See that the candidate did nothing while its context was brought in, when the inputs are there already."""
     early = _early_us(result)
-    if early > charges.EARLY_US:
+    if early > charges.most_early_us(slowness):
         raise exploit(
             "early_work", f"before each timed window it worked for {early:.0f} us, when its inputs were there already"
         )

@@ -46,10 +46,20 @@ DRIVER = """
 #include <stddef.h>
 int cuMemsetD8Async(uint64_t a, unsigned char v, size_t n, void* s) { return 0; }
 int cuCtxSynchronize(void) { return 0; }
-int cuMemAlloc_v2(uint64_t* a, size_t n) { static uint64_t next = 1ull << 40; *a = next; next += n; return 0; }
-int cuMemFree_v2(uint64_t a) { return a < 1ull << 40; }
+int is_capturing = 0, num_invalid = 0;
+static int mode = 0; /* As threads begin: global. */
+static int refuses(void) { if (is_capturing && mode != 2) { ++num_invalid; return 900; } return 0; }
+int cuThreadExchangeStreamCaptureMode(int* m) { int before = mode; mode = *m; *m = before; return 0; }
+int cuMemAlloc_v2(uint64_t* a, size_t n) {
+  static uint64_t next = 1ull << 40;
+  if (refuses()) return 900;
+  *a = next; next += n;
+  return 0;
+}
+int cuMemFree_v2(uint64_t a) { return refuses() ? 900 : a < 1ull << 40; }
 """
-"""As much of a driver as the allocator needs; memory of its own lies from one TiB on."""
+"""As much of a driver as the allocator needs; memory of its own lies from one TiB on. While a stream is captured it has
+and takes back memory only from who says that this is meant, as the real one does."""
 
 MOVING = """
 #include <sys/types.h>
@@ -105,14 +115,56 @@ int main() {
 """
 
 
+CAPTURING = """
+#include <sys/types.h>
+#include <cstdint>
+#include <cstdio>
+struct PoolId { uint64_t first, second; };
+extern "C" {
+extern int is_capturing, num_invalid;
+int dojo_arena_open(uint64_t, size_t);
+void* dojo_arena_allocate(ssize_t, int, void*);
+void dojo_arena_free(void*, ssize_t, int, void*);
+void dojo_arena_begin_pool(int, PoolId, void*);
+void dojo_arena_end_pool(int, PoolId);
+int cuThreadExchangeStreamCaptureMode(int*);
+}
+constexpr uint64_t BASE = 1 << 20, SIZE = 1 << 16;
+bool in(void* pointer) { return BASE <= (uint64_t)pointer && (uint64_t)pointer < BASE + SIZE; }
+#define CHECK(what) if (!(what)) { std::printf("line %d\\n", __LINE__); return 1; }
+int main() {
+  void* side = (void*)1;
+  CHECK(dojo_arena_open(BASE, SIZE) == 0)
+  void* blocks[16];
+  for (void*& block : blocks) CHECK(in(block = dojo_arena_allocate(4096, 0, side)))
+  for (void* block : blocks) dojo_arena_free(block, 4096, 0, side);  // All is free, and none of it the capture's.
+  dojo_arena_begin_pool(0, {0, 1}, nullptr);
+  is_capturing = 1;
+  for (void*& block : blocks) CHECK(in(block = dojo_arena_allocate(4096, 0, nullptr)))
+  void* beyond = dojo_arena_allocate(4096, 0, nullptr);
+  CHECK(beyond != nullptr && !in(beyond))
+  dojo_arena_free(beyond, 4096, 0, nullptr);
+  CHECK(num_invalid == 0)
+  int mode = 0;
+  cuThreadExchangeStreamCaptureMode(&mode);
+  CHECK(mode == 0)  // The thread is as careful as before.
+  is_capturing = 0;
+  dojo_arena_end_pool(0, {0, 1});
+  return 0;
+}
+"""
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_it_moves_to_another_region_and_leaves_them_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", [MOVING, CAPTURING], ids=["moving", "capturing"])
+def test_its_region(tmp_path: Path, source: str) -> None:
+    """It moves to another one and leaves them all; a capture has what is free, and survives that nothing is."""
     (tmp_path / "driver.c").write_text(DRIVER)
     driver = ["gcc", "-shared", "-fPIC", "-o", str(tmp_path / "libcuda.so.1"), str(tmp_path / "driver.c")]
     subprocess.run(driver, check=True)
-    (tmp_path / "moving.cpp").write_text(MOVING)
+    (tmp_path / "moving.cpp").write_text(source)
     program = tmp_path / "moving"
-    sources = [str(tmp_path / "moving.cpp"), str(SOURCE)]
+    sources = [str(tmp_path / "moving.cpp"), str(SOURCE), str(tmp_path / "libcuda.so.1")]
     subprocess.run(["g++", "-std=c++20", "-o", str(program), *sources, "-ldl"], check=True)
     surroundings = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
     done = subprocess.run([str(program)], capture_output=True, text=True, check=False, env=surroundings)

@@ -347,6 +347,12 @@ def test_work_before_the_clock_shows() -> None:
     assert charges.early_us(primed(2000.0, 20_000.0, is_warmed=False), slow) > charges.EARLY_US, "nor to hide it"
 
 
+def test_slow_cores_are_not_taken_for_work_before_the_clock() -> None:
+    assert charges.most_early_us(1.0) == charges.most_early_us(0.8) == charges.EARLY_US
+    assert charges.most_early_us(2.1) > 158 > charges.most_early_us(1.2), "what honest kernels took on slow cores"
+    assert charges.most_early_us(9.0) == charges.most_early_us(charges.MOST_ALLOWANCE) < 300, "not without end"
+
+
 def test_coverage_is_cut_to_what_vanishes_in_silence() -> None:
     assert charges.covered(0.97, full_us=100.0, silenced_us=95.0, error_us=1.0) == pytest.approx(0.06)
     assert charges.covered(0.9, full_us=100.0, silenced_us=5.0, error_us=1.0) == 0.9

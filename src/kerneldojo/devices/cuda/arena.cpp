@@ -5,8 +5,9 @@
 // the stream that freed it, which is what torch's own allocator promises; a block that another stream used as well
 // (record_stream) waits in quarantine until the device is known to be idle. What a CUDA graph allocates while it is
 // captured has free lists of its own, for a replay writes there again. When the region is used up, free blocks are
-// merged; when that does not help, memory comes from cuMemAlloc, outside the region, and is counted. When that is used
-// up too, the caller gets an exception, as from torch's own allocator: a null pointer would be taken for memory.
+// merged, and as a capture begins, for in it nobody may wait for the device; when that does not help, memory comes from
+// cuMemAlloc, outside the region, and is counted. When that is used up too, the caller gets an exception, as from torch's
+// own allocator: a null pointer would be taken for memory.
 //
 // The driver is reached through dlsym, so that this needs neither CUDA's headers nor its runtime to compile.
 
@@ -33,6 +34,7 @@ struct Driver {
   int (*synchronize)() = nullptr;
   int (*allocate)(uint64_t*, size_t) = nullptr;
   int (*release)(uint64_t) = nullptr;
+  int (*exchange_capture_mode)(int*) = nullptr;
 
   bool load() {
     void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
@@ -41,8 +43,24 @@ struct Driver {
     synchronize = reinterpret_cast<decltype(synchronize)>(dlsym(library, "cuCtxSynchronize"));
     allocate = reinterpret_cast<decltype(allocate)>(dlsym(library, "cuMemAlloc_v2"));
     release = reinterpret_cast<decltype(release)>(dlsym(library, "cuMemFree_v2"));
-    return memset_async != nullptr && synchronize != nullptr && allocate != nullptr && release != nullptr;
+    exchange_capture_mode =
+        reinterpret_cast<decltype(exchange_capture_mode)>(dlsym(library, "cuThreadExchangeStreamCaptureMode"));
+    return exchange_capture_mode != nullptr && memset_async != nullptr && synchronize != nullptr && allocate != nullptr && release != nullptr;
   }
+};
+
+// While a stream is captured, memory may be had and given back only by a thread that says that it knows what it does:
+// otherwise the capture fails, and with it honest code that happened to begin one when the region was used up.
+class Relaxed {
+ public:
+  explicit Relaxed(const Driver& driver) : driver_(driver) { driver_.exchange_capture_mode(&mode_); }
+  ~Relaxed() { driver_.exchange_capture_mode(&mode_); }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+  const Driver& driver_;
+  int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED; afterwards, what it was
 };
 
 struct Key {
@@ -196,6 +214,7 @@ void* dojo_arena_allocate(ssize_t bytes, int, Stream stream) {
   if (address == 0) {
     // Outside the region: slow, but right.
     if (state.driver.allocate == nullptr && !state.driver.load()) refuse(rounded);
+    Relaxed relaxed(state.driver);
     if (state.driver.allocate(&address, rounded) != 0) refuse(rounded);
     state.fallback_count += 1;
     state.fallback_bytes += rounded;
@@ -219,6 +238,7 @@ void dojo_arena_free(void* pointer, ssize_t, int, Stream stream) {
   state.live_bytes -= block.bytes;
   if (is_retired(state, address)) return;
   if (address < state.base || address >= state.base + state.size) {
+    Relaxed relaxed(state.driver);
     state.driver.release(address);
   } else if (block.shared) {
     state.quarantine.push_back({address, block.bytes});
@@ -238,6 +258,10 @@ void dojo_arena_record_stream(void* pointer, Stream) {
 void dojo_arena_begin_pool(int, PoolId pool, void*) {
   Arena& state = arena();
   std::lock_guard<std::mutex> lock(state.mutex);
+  if (state.capture_pool == 0 && state.base != 0) {  // torch begins the pool first, the capture after it.
+    state.driver.synchronize();
+    merge_free(state);
+  }
   state.capture_pool = pool_number(pool);
 }
 
