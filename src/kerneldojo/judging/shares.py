@@ -34,13 +34,21 @@ FEWEST_AHEAD = 2
 FEWEST_STAGED = 3
 """Verdicts at once from which on memory for timing comes late: for one in a window, and for those that prepare for
 theirs or are cleared away after it."""
+FEWEST_TIMED = 2
+"""Verdicts that have such memory at once, at least: one in a window, and the next."""
 TIMED_INPUT_PARTS = 2.5
 TIMED_HEAP_PARTS = 5.0
 """Of each process; outputs have half of it."""
 LARGEST_SHARE = 16
 """A part is at most this fraction of the device."""
 LEAST_PART_BYTES = 256 << 20
-"""With less than this, problems of ordinary size do not fit: then fewer verdicts are let in, or fewer runners kept."""
+"""With less than this, hardly any problem fits: then fewer verdicts are let in."""
+ROOMY_PART_BYTES = 416 << 20
+"""With less than this, problems of ordinary size do not fit: then less is kept, made ahead, or timed late.
+
+For a tensor of 64 MiB audits and rounds place up to 384 MiB in an exchange, and a product of two such takes 0.8 GiB of a
+heap in double precision. With 313 MiB a part, eight at once on 80 GB, nine of ten such problems were judged alone: 30
+verdicts a minute where there had been 92."""
 MAX_KEPT = 12
 """Idle reference runners, wherever memory would allow more."""
 WHOLE_INPUT_PARTS = 2.0
@@ -119,14 +127,14 @@ class Shares:
         capacity, fewest = max(1, num_verdicts), min(num_ahead, FEWEST_AHEAD)
         while capacity > 1 and _part_bytes(total_bytes, capacity, num_contexts(capacity, 0, fewest)) < LEAST_PART_BYTES:
             capacity -= 1
-        num_timed = max(2, capacity // 2) if capacity >= FEWEST_STAGED else 0
+        num_timed = max(FEWEST_TIMED, capacity // 2) if capacity >= FEWEST_STAGED else 0
 
         def has_room(num_kept: int, num_ahead: int) -> bool:
             contexts = num_contexts(capacity, num_kept, num_ahead)
-            return _part_bytes(total_bytes, capacity, contexts, num_timed) >= LEAST_PART_BYTES
+            return _part_bytes(total_bytes, capacity, contexts, num_timed) >= ROOMY_PART_BYTES
 
-        if not has_room(0, fewest):
-            num_timed = 0
+        while num_timed and not has_room(capacity, fewest):  # A runner that is made anew costs more than windows.
+            num_timed = num_timed - 1 if num_timed > FEWEST_TIMED else 0
         num_ahead = num_ahead if capacity > 1 else 0
         while num_ahead > fewest and not has_room(0, num_ahead):
             num_ahead -= 1
