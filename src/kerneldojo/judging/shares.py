@@ -43,12 +43,13 @@ LARGEST_SHARE = 16
 """A part is at most this fraction of the device."""
 LEAST_PART_BYTES = 256 << 20
 """With less than this, hardly any problem fits: then fewer verdicts are let in."""
-ROOMY_PART_BYTES = 416 << 20
+ROOMY_PART_BYTES = 448 << 20
 """With less than this, problems of ordinary size do not fit: then less is kept, made ahead, or timed late.
 
-For a tensor of 64 MiB audits and rounds place up to 384 MiB in an exchange, and a product of two such takes 0.8 GiB of a
-heap in double precision. With 313 MiB a part, eight at once on 80 GB, nine of ten such problems were judged alone: 30
-verdicts a minute where there had been 92."""
+For a tensor of 64 MiB audits and rounds place up to 448 MiB in an exchange, and a product of two takes 0.8 GiB of a
+heap in double precision. With 313 MiB a part, eight at once on 80 GB, nine of ten such problems were judged alone:
+30 verdicts a minute where there had been 92.
+"""
 MAX_KEPT = 12
 """Idle reference runners, wherever memory would allow more."""
 WHOLE_INPUT_PARTS = 2.0
