@@ -48,7 +48,7 @@ ROOMY_PART_BYTES = 448 << 20
 
 For a tensor of 64 MiB audits and rounds place up to 448 MiB in an exchange, and a product of two takes 0.8 GiB of a
 heap in double precision. With 313 MiB a part, eight at once on 80 GB, nine of ten such problems were judged alone:
-30 verdicts a minute where there had been 92.
+30 verdicts a minute, where another host had made 92 before.
 """
 MAX_KEPT = 12
 """Idle reference runners, wherever memory would allow more."""

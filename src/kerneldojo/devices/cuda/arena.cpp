@@ -6,8 +6,8 @@
 // (record_stream) waits in quarantine until the device is known to be idle. What a CUDA graph allocates while it is
 // captured has free lists of its own, for a replay writes there again. When the region is used up, free blocks are
 // merged, and as a capture begins, for in it nobody may wait for the device; when that does not help, memory comes from
-// cuMemAlloc, outside the region, and is counted. When that is used up too, the caller gets an exception, as from torch's
-// own allocator: a null pointer would be taken for memory.
+// cuMemAlloc, outside the region, and is counted. When that is used up too, the caller gets an exception, as from
+// torch's own allocator: a null pointer would be taken for memory.
 //
 // The driver is reached through dlsym, so that this needs neither CUDA's headers nor its runtime to compile.
 
@@ -45,7 +45,8 @@ struct Driver {
     release = reinterpret_cast<decltype(release)>(dlsym(library, "cuMemFree_v2"));
     exchange_capture_mode =
         reinterpret_cast<decltype(exchange_capture_mode)>(dlsym(library, "cuThreadExchangeStreamCaptureMode"));
-    return exchange_capture_mode != nullptr && memset_async != nullptr && synchronize != nullptr && allocate != nullptr && release != nullptr;
+    return memset_async != nullptr && synchronize != nullptr && allocate != nullptr && release != nullptr &&
+           exchange_capture_mode != nullptr;
   }
 };
 

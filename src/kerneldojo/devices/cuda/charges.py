@@ -144,9 +144,9 @@ def early_us(measured: Sequence[Window], trusted: Sequence[Window]) -> float:
 def most_early_us(slowness: float) -> float:
     """How much `early_us` may be without a doubt, where the cores take `slowness` times as long as at their quickest.
 
-    It is the host's time, the candidate's Python and launches with cold caches: six of 168 honest verdicts took 102 to
-    158 us on cores that were 2.0 to 2.3 times as slow. What can be computed ahead in so long is a constant few calls,
-    which the slope through windows of 30 does not see.
+    It is taken for the host's time, the candidate's Python and launches with cold caches: six of 168 honest verdicts
+    took 102 to 158 us on a host whose cores were some 2.1 times as slow. What is computed ahead in so long is not seen;
+    for calls of a few microseconds it is worth a good part of a figure (docs/trust.md, "What is not caught").
     """
     return EARLY_US * min(max(slowness, 1.0), MOST_ALLOWANCE)
 
