@@ -61,6 +61,13 @@ def views(inputs: InputSets, index: int) -> list[torch.Tensor]:
     ]
 
 
+def stamp(inputs: InputSets) -> None:
+    """All of it, as before a window."""
+    drawn = inputs.draw_stamp(LENGTH)
+    drawn.exchange()
+    drawn.settle()
+
+
 def bits(tensor: torch.Tensor) -> list[int]:
     return tensor.contiguous().reshape(-1).view(torch.uint8).tolist()
 
@@ -69,21 +76,41 @@ def bits(tensor: torch.Tensor) -> list[int]:
 def test_what_was_written_can_be_said_again(inputs: InputSets, stamped: bool) -> None:
     for _ in range(3):
         inputs.refresh(LENGTH)
-        stamp = inputs.draw_stamp(LENGTH)
+        drawn = inputs.draw_stamp(LENGTH)
         if stamped:
             before = [bits(tensor) for tensor in views(inputs, 0)]
-            stamp()
+            drawn.exchange()
             assert before != [bits(tensor) for tensor in views(inputs, 0)]
+            drawn.settle()
         for index in range(LENGTH):
             assert list(map(bits, inputs.written(index))) == list(map(bits, views(inputs, index)))
             assert not inputs.differs(index)
             assert [Layout.of(tensor) for tensor in inputs.written(index)] == inputs.layouts
 
 
+def test_a_part_of_the_first_set_comes_last_and_is_written_if_nobody_does(inputs: InputSets) -> None:
+    for _ in range(10):
+        inputs.refresh(LENGTH)
+        drawn = inputs.draw_stamp(LENGTH)
+        drawn.exchange()
+        meanwhile = [[bits(tensor) for tensor in views(inputs, index)] for index in range(LENGTH)]
+        at, content = drawn.last
+        assert len(content) >= 4
+        taken = inputs._region.memory.clone()  # type: ignore[attr-defined]
+        taken[at : at + len(content)] = torch.from_numpy(content)
+        drawn.exchange()
+        assert meanwhile == [[bits(tensor) for tensor in views(inputs, index)] for index in range(LENGTH)], "only once"
+        drawn.settle()
+        assert torch.equal(inputs._region.memory, taken), "as a side does that writes what the signal brings"  # type: ignore[attr-defined]
+        now = [[bits(tensor) for tensor in views(inputs, index)] for index in range(LENGTH)]
+        assert now[0] != meanwhile[0], "whoever computed ahead met other content"
+        assert now[1:] == meanwhile[1:]
+
+
 @pytest.mark.parametrize("number", range(5))
 def test_one_element_that_somebody_wrote_is_seen(inputs: InputSets, number: int) -> None:
     inputs.refresh(LENGTH)
-    inputs.draw_stamp(LENGTH)()
+    stamp(inputs)
     kept = [bits(tensor) for tensor in inputs.written(1)]
     place = inputs._targets[1][number].view(torch.uint8)
     place[-1] ^= 1
@@ -108,7 +135,7 @@ class Clock:
 def played(inputs: InputSets, forward: Any, *, may_change_inputs: bool = False) -> Inspection:
     """One round: the contestant is timed first, and then the reference, which finds the sum of what it meets."""
     inputs.refresh(LENGTH)
-    inputs.draw_stamp(LENGTH)()
+    stamp(inputs)
     outputs = [forward(views(inputs, call)[0]) for call in range(LENGTH)]
     layouts = (Layout.of(outputs[0]),)
     plan = draw_plan(LENGTH, layouts)

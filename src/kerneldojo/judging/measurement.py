@@ -110,7 +110,7 @@ class Measurement:
         slowness = self.guest.slowness  # Of these windows: the profile may have one of its own.
         self._make_room()
         with findings.stage("timing"):
-            timing.finish(bench, series, self.match, findings, slowness)
+            timing.finish(bench, series, self.match, findings)
         if is_beside:
             with findings.stage("profile"):
                 found = profile.take_beside(self.match, findings)

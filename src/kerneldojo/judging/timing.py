@@ -105,13 +105,13 @@ def doubt(bench: Any, prepared: Prepared, findings: Findings, slowness: float) -
         slowness: of the cores in its window; see `cores.Reserved`.
     """
     assert prepared.result is not None
-    series, fits = prepared.result.series, prepared.result.fitted
+    fits = prepared.result.fitted
     if "contestant" not in fits or "reference" not in fits:
         return ""
-    charge = charge_of(series, fits, "contestant", "reference")
+    charge = _charge(prepared)
     if charge.batched:
         return "its calls looked batched"
-    if _early_us(prepared.result) > charges.most_early_us(slowness):
+    if charge.early_us or _early_us(prepared.result) > charges.MOST_EARLY_US:
         return "it seemed to work before the clock"
     if charge.interval_us[1] < 1000 * (_limit_ms(bench, findings) or 0.0):
         return "it seemed faster than the memory"
@@ -127,7 +127,7 @@ def doubt(bench: Any, prepared: Prepared, findings: Findings, slowness: float) -
     return ""
 
 
-def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings, slowness: float) -> None:
+def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> None:
     """Fill in the timings of `findings`; others may use the device.
 
     Args:
@@ -135,7 +135,6 @@ def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings, slo
         prepared: with the series in it.
         match: who took part.
         findings: to be filled in.
-        slowness: of the cores in its window; see `cores.Reserved`.
 
     Raises:
         Ruling: wrong or deferred work in timed calls; below the physical limit.
@@ -146,8 +145,8 @@ def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings, slo
     inspection.compare()
     while inspection.witnesses:
         _check(match, inspection.witnesses.pop(), prepared.values)
-    _check_before_the_clock(prepared.result, slowness)
-    _fill(bench, findings, match, prepared.result)
+    _check_before_the_clock(prepared.result)
+    _fill(bench, findings, match, prepared)
     _hold_against_limit(bench, findings)
 
 
@@ -233,13 +232,19 @@ def _early_us(result: Trials) -> float:
     return charges.early_us(result.series["contestant"].windows, result.series["reference"].windows)
 
 
-def _check_before_the_clock(result: Trials, slowness: float) -> None:
-    """See that the candidate did nothing while its context was brought in, when the inputs are there already."""
+def _charge(prepared: Prepared) -> charges.Charge:
+    """What a call of the candidate's is charged with."""
+    assert prepared.result is not None
+    result = prepared.result
+    charge = charge_of(result.series, result.fitted, "contestant", "reference")
+    return charges.with_early(charge, _early_us(result), result.fitted["contestant"].span)
+
+
+def _check_before_the_clock(result: Trials) -> None:
+    """See that the candidate did nothing while its context was brought in, when its inputs were nearly all there."""
     early = _early_us(result)
-    if early > charges.most_early_us(slowness):
-        raise exploit(
-            "early_work", f"before each timed window it worked for {early:.0f} us, when its inputs were there already"
-        )
+    if early > charges.MOST_EARLY_US:
+        raise exploit("early_work", f"before each timed window it worked for {early:.0f} us, and no clock ran yet")
 
 
 def _check(match: Match, witness: Witness, values: Any) -> None:
@@ -273,12 +278,13 @@ def reference_key(findings: Findings) -> str:
     return content_hash("reference", findings.problem.hash, protocol.baseline, str(findings.precision_class))
 
 
-def _fill(bench: Any, findings: Findings, match: Match, result: Trials) -> None:
-    fits = result.fitted
+def _fill(bench: Any, findings: Findings, match: Match, prepared: Prepared) -> None:
+    assert prepared.result is not None
+    result, fits = prepared.result, prepared.result.fitted
     if "contestant" not in fits or "reference" not in fits:
         raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the device was disturbed during all windows")
     mine, theirs = fits["contestant"], fits["reference"]
-    charge = charge_of(result.series, fits, "contestant", "reference")
+    charge = _charge(prepared)
     reference_us, interval_us = theirs.per_call_us, theirs.interval_us
     if bench.reference_times is not None:
         reference_us, interval_us = bench.reference_times.settle(reference_key(findings), reference_us, interval_us)
@@ -288,6 +294,8 @@ def _fill(bench: Any, findings: Findings, match: Match, result: Trials) -> None:
         raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the host was too busy for times to be taken")
     if (mine_us, theirs_us) != (charge.per_call_us, reference_us):
         findings.notes.append("times scattered: of the intervals, the ends count that do the candidate no favour")
+    if charge.early_us:
+        findings.notes.append(f"{charge.early_us:.1f} us of a call's time are for what it did before the clock started")
     findings.reference_timing = _timing(result, result.series["reference"], theirs_us, interval_us)
     findings.timing = _timing(result, result.series["contestant"], mine_us, charge.interval_us).model_copy(
         update={

@@ -91,6 +91,12 @@ class Hosted:
         self.post(operation, start=self.arena.num_bytes // 2, stop=self.arena.num_bytes, **fields)
         return self.collect()
 
+    def furnish(self) -> dict[str, Any]:
+        """Give it memory again, as the judge does with one that has settled: what it had before."""
+        self._number += 1
+        self._door.send({"op": "furnish", "number": self._number}, self.arena.fds)
+        return self.collect()
+
     def start(self, source: str, seed: int = 1) -> dict[str, Any]:
         loaded = self.ask("load", source=source, entry_point="ModelNew")
         if "failure" in loaded:

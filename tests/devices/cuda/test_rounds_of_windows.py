@@ -6,10 +6,11 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -51,8 +52,16 @@ class Contestant:
     """Answers the judge's orders as `CallLoop` does, and notes them where everybody does."""
 
     def __init__(
-        self, name: str, log: Log, *, slow_to_release: bool = False, fails_at: int = -1, call_seconds: float = 0.0
+        self,
+        name: str,
+        log: Log,
+        *,
+        slow_to_release: bool = False,
+        fails_at: int = -1,
+        call_seconds: float = 0.0,
+        known: list[tuple[int, list[int]]] | None = None,
     ) -> None:
+        self._known = [] if known is None else known
         self.name, self._log, self._is_slow, self._fails_at = name, log, slow_to_release, fails_at
         self._call_seconds = call_seconds
         self.arena = Arena()
@@ -64,6 +73,9 @@ class Contestant:
         is_imminent, num = False, 0
         while True:
             length, flags = self.page.wait_go(60, is_imminent=is_imminent)
+            if length or flags & pages.PRIME:
+                at, num_bytes = self.page.last_place()
+                self._known.append((at if length else -1, self.page.last(num_bytes).tolist()))
             is_imminent = bool(flags & (pages.WAKE | pages.PRIME))
             if length:
                 self._log.append((self.name, "window"))
@@ -89,6 +101,7 @@ class Inputs:
     """Sets whose content nobody reads; that it is written and changed is noted."""
 
     count = NUM_SETS
+    num_stamps = 0
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -96,8 +109,14 @@ class Inputs:
     def refresh(self, length: int) -> None:
         self._log.append(("judge", "write"))
 
-    def draw_stamp(self, length: int) -> Callable[[], None]:
-        return lambda: self._log.append(("judge", "stamp"))
+    def draw_stamp(self, length: int) -> Any:
+        self.num_stamps += 1
+        return SimpleNamespace(
+            exchange=lambda: self._log.append(("judge", "stamp")),
+            last=(64, np.full(8, self.num_stamps, dtype=np.uint8)),
+            settle=lambda: self._log.append(("judge", "settle")),
+            places=lambda: [(call, 0, LAYOUT.num_bytes) for call in range(length)],
+        )
 
 
 class HostStopwatch(Stopwatch):
@@ -201,6 +220,16 @@ def test_what_is_awake_is_what_is_timed_and_content_changes_after_that(is_brisk:
             awake.discard(who)
         elif what == "release":
             assert not awake - {"contestant"}, "outputs are all looked at before any is freed"
+
+
+def test_what_changes_last_is_known_when_the_clock_runs_and_not_before() -> None:
+    known: list[tuple[int, list[int]]] = []
+    race([], is_brisk=True, known=known)
+    while_primed, in_windows = known[::2], known[1::2]
+    assert [content for _, content in in_windows] == [[number] * 8 for number in range(1, len(in_windows) + 1)]
+    assert {at for at, _ in in_windows} == {64}
+    assert [content for _, content in while_primed] == [[], *(content for _, content in in_windows[:-1])]
+    assert {at for at, _ in while_primed} == {-1}
 
 
 @pytest.mark.parametrize("is_brisk", [False, True])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kerneldojo.devices.cuda import page as pages
-from kerneldojo.devices.cuda.inputs import NUM_STAMPS, Layout, draw_exchange, num_sets, set_bytes
+from kerneldojo.devices.cuda.inputs import Layout, num_sets, set_bytes
 from kerneldojo.devices.cuda.memory import OutOfRegionError, span
 from kerneldojo.devices.cuda.page import Late, Page
 from kerneldojo.devices.cuda.window import BLOCK_BYTES, disjoint, draw_plan, logical_indices
@@ -61,28 +61,6 @@ def test_outputs_that_share_memory_are_found() -> None:
     assert not disjoint(np.array([[0], [4096], [0]]), [512])
     assert disjoint(np.array([[0, 0], [512, 512]]), [512, 512])  # one call may return a tensor twice
     assert not disjoint(np.array([[0, 4096], [8192, 100]]), [4096, 64])
-
-
-@given(sizes=st.lists(st.integers(2, 10**6), min_size=1, max_size=64), gaps=st.randoms(use_true_random=False))
-@settings(max_examples=50, deadline=None)
-def test_words_are_exchanged_within_their_range_and_none_twice(sizes: list[int], gaps) -> None:
-    places: list[tuple[int, int]] = []
-    for size in sizes:
-        places.append((sum(map(sum, places[-1:])) + gaps.randrange(100), size))
-    gaps.shuffle(places)
-    one, two = draw_exchange(places)
-    both = np.concatenate([one, two])
-    assert len(set(both.tolist())) == len(both)
-    for start, size in places:
-        inside = (one >= start) & (one < start + size)
-        assert 1 <= inside.sum() <= NUM_STAMPS // len(places)
-        assert ((two[inside] >= start + size // 2) & (two[inside] < start + size)).all()
-
-
-def test_a_word_may_go_anywhere_in_its_half() -> None:
-    draws = [draw_exchange([(0, 1 << 14)])[0] for _ in range(240)]
-    assert set(np.concatenate(draws).tolist()) == set(range(1 << 13))
-    assert not np.array_equal(draws[0], draws[1])
 
 
 def test_views_outside_of_a_region_are_refused() -> None:

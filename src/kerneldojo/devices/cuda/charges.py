@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,9 +19,11 @@ SYSTEMATIC_US = 5.0
 """What one call alone may cost beyond the fixed overhead for reasons of its own: cold translation caches, a context
 that was just switched in. Measured on an H200: 2 to 4 us."""
 EARLY_US = 100.0
-"""How much longer than the reference runner a side may take, at the median, to bring its context in; on quick cores."""
-MOST_ALLOWANCE = 2.5
-"""How many times as long it may take at most, however slow the cores are."""
+"""How much longer than the reference runner an honest side takes at most, at the median, to bring its context in, on
+quick cores. What is beyond this is charged."""
+MOST_EARLY_US = 250.0
+"""How much longer it may take at all: six of 168 honest verdicts took 102 to 158 us on a host whose cores were some 2.1
+times as slow as at their quickest."""
 
 MOST_BLUR = 0.2
 """Half an interval over its figure from which the figure is blurred: on a host that quick, 0.01 to 0.03 are usual."""
@@ -37,6 +39,8 @@ class Charge:
     """Whether calls in a row cost so much less than one alone that they were not computed one by one."""
     evidence: str = ""
     """For `batched`: the two figures."""
+    early_us: float = 0.0
+    """What is in it for time before the clock."""
 
 
 def charge(
@@ -123,9 +127,9 @@ def alone(measured: Sequence[Window], trusted: Sequence[Window], trusted_us: flo
 def early_us(measured: Sequence[Window], trusted: Sequence[Window]) -> float:
     """How much longer a side took than the reference runner for what comes before the clock, beyond a call of its own.
 
-    The inputs are all there by then. Whoever computes ahead in that time takes longer than the others for it, in most
-    windows, or its quicker windows count. A call of its own is taken off only from windows that had one before the
-    clock: long calls are not warmed up. 0 where there is nothing to compare.
+    The inputs are there by then, but for a part of the first call's. Whoever computes ahead in that time takes longer
+    than the others for it, in most windows, or its quicker windows count. A call of its own is taken off only from
+    windows that had one before the clock: long calls are not warmed up. 0 where there is nothing to compare.
     """
 
     def beyond(windows: Sequence[Window]) -> float | None:
@@ -141,14 +145,19 @@ def early_us(measured: Sequence[Window], trusted: Sequence[Window]) -> float:
     return 0.0 if mine is None or theirs is None else mine - theirs
 
 
-def most_early_us(slowness: float) -> float:
-    """How much `early_us` may be without a doubt, where the cores take `slowness` times as long as at their quickest.
+def with_early(charge: Charge, early_us: float, span: float) -> Charge:
+    """What a call is charged with where `early_us` before the clock may have spared its long windows work.
 
-    It is taken for the host's time, the candidate's Python and launches with cold caches: six of 168 honest verdicts
-    took 102 to 158 us on a host whose cores were some 2.1 times as slow. What is computed ahead in so long is not seen;
-    for calls of a few microseconds it is worth a good part of a figure (docs/trust.md, "What is not caught").
+    Time that a slow host needs is charged, too: so nobody is convicted for it, and nobody gains by it.
+
+    Args:
+        charge: without it.
+        early_us: as `early_us` has it.
+        span: `Fit.span`; one call alone, where that is what is charged, is spared all of it.
     """
-    return EARLY_US * min(max(slowness, 1.0), MOST_ALLOWANCE)
+    beyond = max(0.0, early_us - EARLY_US) / (1.0 if charge.batched else max(span, 1.0))
+    interval = (charge.interval_us[0] + beyond, charge.interval_us[1] + beyond)
+    return replace(charge, per_call_us=charge.per_call_us + beyond, interval_us=interval, early_us=beyond)
 
 
 def host_bound(device_us: float, per_call_us: float) -> bool:

@@ -98,6 +98,9 @@ class Fit:
     """Wall time of all undisturbed windows over their calls: more than a call costs, for windows cost something too."""
     reading_us: float = 0.0
     """By how much the judge's slope is beyond that of "done"; never negative."""
+    span: float = 1.0
+    """Calls by which long windows are longer than short ones, at least: what long ones are spared, divided by this, is
+    the most that the slope may be too small."""
 
     @property
     def around_us(self) -> float:
@@ -158,6 +161,7 @@ def fit(windows: Sequence[Window], *, is_trusted: bool = False, reading_us: floa
         is_told=is_told,
         mean_us=sum(window.wall_us for window in undisturbed) / sum(window.length for window in undisturbed),
         reading_us=max(0.0, wall_slope - slope) if is_told else 0.0,
+        span=line.span,
     )
 
 
@@ -201,6 +205,7 @@ class _Line:
         self._short = _samples(np.flatnonzero(is_short), generator)
         self._long = _samples(np.flatnonzero(~is_short & (lengths >= LONG * lengths.max())), generator)
         self._short_runs, self._long_runs = lengths[self._short] - self._middle, lengths[self._long] - self._middle
+        self.span = float(self._long_runs[0].min())
 
     def slope_with_interval(self, times: Array) -> tuple[float, tuple[float, float]]:
         """The slope of `times`, one a window, and its 95 % interval."""

@@ -5,8 +5,8 @@ writes all sets anew. Drawing them from the problem each time would cost more th
 from a few drawn sets: a tensor that may be shuffled is rotated by a secret distance, which keeps its distribution but
 moves every element; the others (indices, masks, anything with structure) are taken from a secretly chosen set.
 
-Last of all, when the caches are cold already, a stamp exchanges words at secret places of the shufflable tensors. It
-takes microseconds and makes whatever was computed from the content before worthless.
+Last of all a stamp exchanges words and blocks at secret places of the shufflable tensors (`stamps`). It takes
+microseconds and makes whatever was computed from the content before worthless.
 
 Whoever is timed can write to this memory, too, and the reference meets it afterwards: an input that makes the answer
 easy would make the two agree. So the judge remembers what it wrote, can say it again (`written`), and tells whether it
@@ -16,23 +16,19 @@ is still there (`differs`).
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from kerneldojo.devices.cuda.memory import SharedRegion, span
 from kerneldojo.devices.cuda.rotation import Rotation, rotate, rotate_all
+from kerneldojo.devices.cuda.stamps import Extent, Stamp, Swap, draw_exchange, draw_swap
 from kerneldojo.problems.distributions import is_structural
 from kerneldojo.problems.pieces import pieces
 
-Integers = npt.NDArray[np.int64]
-
 ALIGNMENT = 512
-NUM_STAMPS = 1024
-"""Words that a stamp moves in all."""
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 
 
@@ -101,12 +97,13 @@ class InputSets:
             ]
             for offsets in self._offsets
         ]
+        self._set_bytes = set_bytes(self.layouts)
         self._words = region.tensor(0, (region.size // 4,), (1,), torch.int32)
-        self._pairs = torch.empty((2, 0), dtype=torch.int64, device=self._words.device)
         self._content: list[tuple[int, list[int]]] = [(0, [])] * count
         """Of each set: which base it was made from, and how far each of its tensors was rotated."""
-        self._exchanged: tuple[Integers, Integers] | None = None
-        """Words that the last stamp wrote, and where they came from, since something was written last."""
+        self._swap: Swap | None = None
+        self._stamp: Stamp | None = None
+        """What was drawn since something was written last."""
 
     def offset(self, index: int, tensor: int) -> int:
         """Bytes from the beginning of the region to a tensor of a set."""
@@ -118,7 +115,7 @@ class InputSets:
 
     def refresh(self, length: int) -> None:
         """Write new content into the first `length` sets. Asynchronous."""
-        self._exchanged, self.num_fresh = None, length
+        self._stamp, self.num_fresh = None, length
         for index in range(length):
             number = secrets.randbelow(len(self._bases))
             pairs = zip(self._bases[number], self._shufflable, strict=True)
@@ -139,52 +136,47 @@ class InputSets:
         for tensor, (values, layout) in enumerate(zip(self._bases[number], self.layouts, strict=True)):
             flat = torch.empty_like(values)
             rotate(flat, values, distances[tensor])
-            if self._exchanged is not None:
-                first, length = self._offsets[index][tensor] // 4, layout.num_bytes // 4
-                to, source = self._exchanged
-                here = (first <= to) & (to < first + length)
-                words = flat.view(torch.uint8)[: 4 * length].view(torch.int32)
-                places = [torch.from_numpy(of[here] - first).to(words.device) for of in (to, source)]
-                words.index_copy_(0, places[0], words.index_select(0, places[1]))
+            if self._stamp is not None:
+                words = flat.view(torch.uint8)[: layout.num_bytes // 4 * 4].view(torch.int32)
+                self._stamp.apply(words, index, self._offsets[0][tensor])
             found.append(flat.as_strided(layout.shape, layout.stride))
         return found
 
     def differs(self, index: int) -> torch.Tensor:
         """Whether a set has other content than `written` says, as one truth value on its device. Asynchronous.
 
-        No copies are made: the words of the stamp are exchanged back meanwhile.
+        No copies are made: what the stamp exchanged is exchanged back meanwhile.
         """
         number, distances = self._content[index]
-        self._exchange()
+        if self._stamp is not None:
+            self._stamp.toggle(index)
         found = torch.zeros((), dtype=torch.bool, device=self._words.device)
         for target, values, distance in zip(self._targets[index], self._bases[number], distances, strict=True):
             kept = len(values) - distance
             for now, then in ((target[distance:], values[:kept]), (target[:distance], values[kept:])):
                 for piece, right in pieces(_bits(now), _bits(then)):
                     found |= (piece != right).any()
-        self._exchange()
+        if self._stamp is not None:
+            self._stamp.toggle(index)
         return found
 
-    def draw_stamp(self, length: int) -> Callable[[], None]:
-        """What exchanges words at secret places of the first `length` sets, when it is called: asynchronously."""
-        places = self._stampable(length)
-        if not places:
-            return lambda: None
-        one, two = draw_exchange(places)
-        both = np.stack([np.concatenate([one, two]), np.concatenate([two, one])])
-        self._pairs = torch.from_numpy(both).to(self._words.device)
+    def draw_stamp(self, length: int) -> Stamp:
+        """What changes the first `length` sets a last time, drawn for the content that was written last."""
+        places, extents = self._stampable(length), self._extents()
+        nowhere = np.zeros(0, dtype=np.int64)
+        pairs = draw_exchange(places) if places else (nowhere, nowhere)
+        self._swap = draw_swap(extents, self._swap)
+        self._stamp = Stamp(self._words, self._set_bytes, extents, pairs, self._swap)
+        return self._stamp
 
-        def stamp() -> None:
-            self._exchanged = both[0], both[1]
-            self._exchange()
-
-        return stamp
-
-    def _exchange(self) -> None:
-        """Exchange the words of the last stamp, if there was one: a second time that undoes it."""
-        if self._exchanged is not None:
-            to, source = self._pairs
-            self._words.index_copy_(0, to, self._words.index_select(0, source))
+    def _extents(self) -> list[Extent]:
+        """Inputs of which blocks may change places."""
+        found = [
+            Extent(offset, layout.num_bytes, layout.dtype.itemsize)
+            for offset, layout, shuffled in zip(self._offsets[0], self.layouts, self._shufflable, strict=True)
+            if shuffled
+        ]
+        return [extent for extent in found if extent.num_bytes >= 2 * extent.unit and extent.item_bytes <= 16]
 
     def _stampable(self, length: int) -> list[tuple[int, int]]:
         """Ranges of 4-byte words that may be moved about; at most 64 of them, secretly chosen."""
@@ -201,27 +193,6 @@ class InputSets:
 def _distance(count: int, *, shuffled: bool) -> int:
     """By how many of `count` elements to rotate them: secret."""
     return secrets.randbelow(count) if shuffled and count > 1 else 0
-
-
-def draw_exchange(places: Sequence[tuple[int, int]]) -> tuple[Integers, Integers]:
-    """Pairs of words to exchange, secretly drawn; no word is in two of them, so that it is an exchange.
-
-    Args:
-        places: first word and number of words, at least 2, of ranges that do not overlap.
-
-    Returns:
-        words of first halves, and their partners in the second halves of the same ranges; equal lengths. Each half is
-        cut into equal strips, and one word of each strip is drawn.
-    """
-    generator = np.random.default_rng(secrets.randbits(128))
-    starts, sizes = (np.array(column, dtype=np.int64) for column in zip(*places, strict=True))
-    halves = sizes // 2
-    counts = np.minimum(max(1, NUM_STAMPS // len(places)), halves)
-    owner = np.repeat(np.arange(len(places)), counts)
-    strip = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-    width = (halves // counts)[owner]
-    one = starts[owner] + strip * width + generator.integers(0, width)
-    return one, one + halves[owner]
 
 
 def _storage(tensor: torch.Tensor) -> torch.Tensor:

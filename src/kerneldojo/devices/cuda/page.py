@@ -20,15 +20,18 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from kerneldojo.devices.cuda import stamps
+
 MAX_CALLS = 256
 """Most calls in one window."""
 MAX_OUTPUTS = 32
 """Most tensors that one call may return."""
 
-_WORDS = 64 + MAX_CALLS * MAX_OUTPUTS + MAX_CALLS
+_LAST = 64 + MAX_CALLS * MAX_OUTPUTS + MAX_CALLS
+_WORDS = _LAST + stamps.BLOCK_BYTES // 8
 _BYTES = -(-8 * _WORDS // mmap.PAGESIZE) * mmap.PAGESIZE
 _MAGIC = 0x6F6A6F646B65726E
-_GO, _LENGTH, _FLAGS, _DONE, _STATE, _COUNT = 8, 9, 10, 16, 17, 18
+_GO, _LENGTH, _FLAGS, _LAST_AT, _LAST_BYTES, _DONE, _STATE, _COUNT = 8, 9, 10, 11, 12, 16, 17, 18
 _OFFSETS, _SPANS = 64, 64 + MAX_CALLS * MAX_OUTPUTS
 
 WITH_EVENTS = 1
@@ -67,6 +70,7 @@ class Page:
         self._map = mmap.mmap(fd, _BYTES, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         self._words = (ctypes.c_int64 * _WORDS).from_buffer(self._map)  # a load or store of one word is one instruction
         self._array: npt.NDArray[np.int64] = np.frombuffer(self._map, dtype=np.int64, count=_WORDS)
+        self._last: npt.NDArray[np.uint8] = self._array[_LAST:].view(np.uint8)
         self._sent = self._seen = int(self._words[_GO])
 
     @classmethod
@@ -100,6 +104,11 @@ class Page:
         return tuple(self._words[3 + index] for index in range(self._words[2]))
 
     # The judge's side
+
+    def put_last(self, at: int, content: npt.NDArray[np.uint8]) -> None:
+        """Say what is to be written to the inputs at the beginning of the next window, `at` bytes from their first."""
+        self._last[: len(content)] = content
+        self._words[_LAST_AT], self._words[_LAST_BYTES] = at, len(content)
 
     def go(self, length: int, flags: int = 0) -> None:
         """Start a window of `length` calls; 0 ends the series, unless flagged `RELEASE`, `PRIME` or `WAKE`."""
@@ -163,6 +172,14 @@ class Page:
                 time.sleep(NAP_SECONDS)
             if time.monotonic() - start > patience_seconds:
                 raise Late("the judge is gone")
+
+    def last_place(self) -> tuple[int, int]:
+        """Where what the judge's `put_last` said belongs, and how many bytes it is."""
+        return self._words[_LAST_AT], self._words[_LAST_BYTES]
+
+    def last(self, length: int) -> npt.NDArray[np.uint8]:
+        """The content of `put_last`: a view of the page, which tells of later ones, too."""
+        return self._last[:length]
 
     def put_offset(self, index: int, offset: int) -> None:
         """Say where output `index` (call * outputs a call + output) lies."""

@@ -11,8 +11,8 @@ A GPU runs one process' context at a time, and bringing another one in takes 150
 would hide the launching of the first calls (measured on an H200: a launch-bound call of 13 us came out at 9), so the
 contestant's context is brought in first, by a launch of ours that takes a known time. A call that nobody times goes
 with it: the first launch of a process that has slept takes 25 us longer than the next, and 100 us where the host is
-busy, as if one call alone cost several. How long all that takes is looked at too, so that what a contestant could
-compute ahead of the clock is a small constant, which the slope does not see.
+busy, as if one call alone cost several. The inputs are there meanwhile, but for a part of the first call's, which comes
+with the signal (`stamps`); and how long it takes is looked at and charged (`charges`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,14 @@ from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.arena import CudaArena
 from kerneldojo.devices.cuda.inputs import Layout
 from kerneldojo.devices.cuda.interpreter import alone_with_the_interpreter
+from kerneldojo.devices.cuda.stamps import Stamp
 
 BLOCK_BYTES = 256
 NUM_BLOCKS = 512
 """Blocks in a sample, whatever the outputs' size. All are compared, window by window: of outputs of which a part is
 wrong, one in a hundred, a single window shows it with 99 %."""
+NUM_NEAR = 128
+"""Of these, blocks at places that correspond to those where the inputs were changed last."""
 
 END_SECONDS = 0.2
 """How long a side whose series is to end may still take over what it was told last."""
@@ -174,7 +177,7 @@ class Stopwatch:
         length: int,
         plan: Plan,
         *,
-        stamp: Callable[[], None] | None = None,
+        stamp: Stamp | None = None,
         timeout: float = 30.0,
         with_events: bool = False,
         is_warmed: bool = False,
@@ -187,7 +190,7 @@ class Stopwatch:
             side: the process; its `CallLoop` must be serving.
             length: calls.
             plan: what to sample, from `draw_plan` for this length and these layouts. Sides may share one.
-            stamp: changes the inputs a last time, when the cache is cold.
+            stamp: changes the inputs a last time, when the cache is cold and with the signal that starts the clock.
             timeout: seconds.
             with_events: whether the contestant times its calls too (which costs it a few microseconds a call).
             is_warmed: whether it makes a call before the window, on its last argument set.
@@ -206,10 +209,12 @@ class Stopwatch:
         page.wait_done(deadline, side.check)  # Before the caches are flushed and the inputs change a last time.
         prepare_us = self.flush()
         if stamp is not None:
-            stamp()
+            stamp.exchange()
             torch.cuda.synchronize(self.device)
         with alone_with_the_interpreter():
             prime_us, state = self._prime(side, deadline, is_warmed=is_warmed)
+            if stamp is not None:
+                page.put_last(*stamp.last)
             start = time.perf_counter_ns()
             if state == pages.OK:
                 page.go(length, pages.WITH_EVENTS if with_events else 0)
@@ -225,6 +230,8 @@ class Stopwatch:
                 torch.index_select(rows, 0, self._rows, out=private)
                 torch.cuda.synchronize(self.device)
             stop = time.perf_counter_ns()
+        if stamp is not None:
+            stamp.settle()
         if following is not None:
             self.wake(following)
         return Timed(
@@ -286,15 +293,23 @@ class Stopwatch:
         return bool(inside.all() and (offsets % items[None] == 0).all())
 
 
-def draw_plan(length: int, layouts: Sequence[Layout]) -> Plan:
-    """Choose secretly which blocks of the outputs of `length` calls are sampled: some of each output."""
+def draw_plan(length: int, layouts: Sequence[Layout], near: Sequence[tuple[int, int, int]] = ()) -> Plan:
+    """Choose secretly which blocks of the outputs of `length` calls are sampled: some of each output.
+
+    Args:
+        length: calls.
+        layouts: of a call's outputs.
+        near: where inputs were changed last, as `Stamp.places` has it. Outputs are read at the same part of their
+            length: the very elements where they lie as the input does, the same rows where they have as many.
+    """
     generator = np.random.default_rng(secrets.randbits(128))
     sizes = np.array([layout.num_bytes for layout in layouts], dtype=np.int64)
     items = np.array([layout.dtype.itemsize for layout in layouts], dtype=np.int64)
     pairs = length * len(layouts)
+    num_near = NUM_NEAR if near else 0
     # Each output once in turn, the rest by size, so that a small second output is not overlooked.
     turns = min(pairs, NUM_BLOCKS // 2)
-    rest = NUM_BLOCKS - turns
+    rest = NUM_BLOCKS - turns - num_near
     first = generator.permutation(pairs)[:turns]
     by_size = generator.random(rest) * (sizes + 1).sum()
     calls = np.concatenate([first // len(layouts), generator.integers(0, length, rest)])
@@ -302,8 +317,19 @@ def draw_plan(length: int, layouts: Sequence[Layout]) -> Plan:
     room = np.maximum(sizes[tensors] - BLOCK_BYTES, 0) // items[tensors]
     starts = generator.integers(0, room + 1) * items[tensors]
     # A tenth at the end of its output: what was left undone is often there.
-    last = generator.random(NUM_BLOCKS) < 0.1
-    return Plan(calls, tensors, np.where(last, room * items[tensors], starts))
+    last = generator.random(len(room)) < 0.1
+    plan = Plan(calls, tensors, np.where(last, room * items[tensors], starts))
+    if not near:
+        return plan
+    chosen = np.array(near, dtype=np.int64)[np.resize(generator.permutation(len(near)), num_near)]
+    tensors = generator.integers(0, len(layouts), num_near)
+    starts = chosen[:, 1] * (sizes // items)[tensors] // chosen[:, 2]
+    starts = np.minimum(starts, np.maximum(sizes - BLOCK_BYTES, 0)[tensors] // items[tensors]) * items[tensors]
+    return Plan(
+        np.concatenate([plan.calls, chosen[:, 0]]),
+        np.concatenate([plan.tensors, tensors]),
+        np.concatenate([plan.starts, starts]),
+    )
 
 
 def logical_indices(positions: Integers, layout: Layout) -> Integers:

@@ -119,13 +119,15 @@ class Rounds:
         if self._effort.is_brisk:
             for side in order[:1]:
                 self._stopwatch.wake(side)
-            plans = {layouts: draw_plan(length, layouts) for layouts in {side.layouts: None for side in order}}
-        # Stamped once a round, for the same reason: all sides of a round must see the same content.
-        stamp: Callable[[], None] | None = self._inputs.draw_stamp(length)
+        # One stamp, for the same reason: all sides of a round must see the same content.
+        stamp = self._inputs.draw_stamp(length)
+        near = stamp.places()
+        if self._effort.is_brisk:
+            plans = {layouts: draw_plan(length, layouts, near) for layouts in {side.layouts: None for side in order}}
         timed: dict[str, Timed] = {}
         with contextlib.ExitStack() as stack:
             for side, following in zip_longest(order, order[1:]):  # Nobody may be left to play.
-                plan = plans.get(side.layouts) or plans.setdefault(side.layouts, draw_plan(length, side.layouts))
+                plan = plans.get(side.layouts) or plans.setdefault(side.layouts, draw_plan(length, side.layouts, near))
                 if side.is_trusted and counted:
                     stack.enter_context(self._still())
                 try:
@@ -139,7 +141,6 @@ class Rounds:
                         is_woken=self._effort.is_brisk,
                         following=following if self._effort.is_brisk else None,
                     )
-                    stamp = None
                 except pages.Late as late:
                     late.side = side.name
                     raise

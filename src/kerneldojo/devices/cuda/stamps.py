@@ -1,0 +1,210 @@
+"""Stamps: the last changes of timed inputs, at secret places, which make what was computed before them worthless.
+
+A stamp has two parts. Single words of all sets are exchanged while the caches are cold, before a window's first side
+has its context brought in. That takes a while in which these inputs are there and no clock runs, and whoever works for
+the judge on the device meanwhile would have contexts switched again (its copies do that, too). So the other part comes
+with the signal that starts the clock: a block of the first set changes places with another one, whose content the page
+carries, and the side's own loop writes it, in its window. What a first call was computed from before is not what it is
+asked for: one call alone always costs its own launch, and calls in a row that were computed at once stand out from it.
+A loop that does not write the block is wrong where the judge looks.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Integers = npt.NDArray[np.int64]
+
+NUM_WORDS = 1024
+"""Words that are exchanged while the caches are cold, in all."""
+BLOCK_BYTES = 4096
+"""Of the block that comes with the signal, at most."""
+NUM_OF_BLOCK = 32
+"""Places of it that are told to whoever samples outputs."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Where an input that may be shuffled lies in each set, in bytes."""
+
+    offset: int
+    """From the set's beginning."""
+    num_bytes: int
+    item_bytes: int
+
+    @property
+    def unit(self) -> int:
+        """What is exchanged is whole words, and whole elements."""
+        return max(4, self.item_bytes)
+
+
+@dataclass(frozen=True)
+class Swap:
+    """Two blocks of an input of the first set that change places; in bytes."""
+
+    extent: Extent
+    one: int
+    """From the input's beginning: in its first half. What is to be here comes with the signal."""
+    two: int
+    """In its second half."""
+    width: int
+
+
+def draw_swap(extents: Sequence[Extent], last: Swap | None = None) -> Swap | None:
+    """Choose secretly which blocks of the first set change places last.
+
+    Args:
+        extents: of which one is chosen.
+        last: another round's, if there was one: what comes with the signal then goes where it went, for finding that
+            place takes a side time in its window. What is known is only where; what it will be is not.
+    """
+    if not extents:
+        return None
+    extent = last.extent if last is not None else secrets.choice(extents)
+    half = extent.num_bytes // extent.unit // 2
+    width = min(BLOCK_BYTES // extent.unit, half)
+    one, two = (extent.unit * (start + secrets.randbelow(half - width + 1)) for start in (0, half))
+    return Swap(extent, last.one if last is not None else one, two, extent.unit * width)
+
+
+def draw_exchange(places: Sequence[tuple[int, int]]) -> tuple[Integers, Integers]:
+    """Pairs of words to exchange, secretly drawn; no word is in two of them, so that it is an exchange.
+
+    Args:
+        places: first word and number of words, at least 2, of ranges that do not overlap.
+
+    Returns:
+        words of first halves, and their partners in the second halves of the same ranges; equal lengths. Each half is
+        cut into equal strips, and one word of each strip is drawn.
+    """
+    generator = np.random.default_rng(secrets.randbits(128))
+    starts, sizes = (np.array(column, dtype=np.int64) for column in zip(*places, strict=True))
+    halves = sizes // 2
+    counts = np.minimum(max(1, NUM_WORDS // len(places)), halves)
+    owner = np.repeat(np.arange(len(places)), counts)
+    strip = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    width = (halves // counts)[owner]
+    one = starts[owner] + strip * width + generator.integers(0, width)
+    return one, one + halves[owner]
+
+
+class Stamp:
+    """One round's stamp. What it needs to know of the content is read when it is made, asynchronously.
+
+    Args:
+        words: the sets' memory, as words of four bytes.
+        set_bytes: from one set to the next.
+        extents: inputs that may be shuffled.
+        pairs: words to exchange, as from `draw_exchange`.
+        swap: blocks that change places last, if any do. Words in them are not exchanged.
+    """
+
+    def __init__(
+        self,
+        words: torch.Tensor,
+        set_bytes: int,
+        extents: Sequence[Extent],
+        pairs: tuple[Integers, Integers],
+        swap: Swap | None,
+    ) -> None:
+        self._words, self._set_bytes, self._extents, self._swap = words, set_bytes, extents, swap
+        apart = ~(self._is_in_a_block(pairs[0]) | self._is_in_a_block(pairs[1]))
+        one, two = pairs[0][apart], pairs[1][apart]
+        self._to, self._source = np.concatenate([one, two]), np.concatenate([two, one])
+        self._pairs = torch.from_numpy(np.stack([self._to, self._source])).to(words.device)
+        self._is_exchanged = self._is_settled = False
+        if swap is not None:
+            self._one, self._two = (self._block(words, swap.extent.offset, start) for start in (swap.one, swap.two))
+            self._last = self._two.clone()
+            self._content = torch.empty(len(self._last), dtype=torch.int32, pin_memory=words.is_cuda)
+            self._content.copy_(self._last, non_blocking=True)
+
+    def exchange(self) -> None:
+        """The first part, once a round: asynchronously."""
+        if self._is_exchanged:
+            return
+        self._is_exchanged = True
+        self._exchange_words()
+        if self._swap is not None:
+            self._two.copy_(self._one)
+
+    @property
+    def last(self) -> tuple[int, npt.NDArray[np.uint8]]:
+        """What comes with the signal: where it belongs, in bytes from the sets' beginning, and the content."""
+        if self._swap is None:
+            return 0, np.zeros(0, dtype=np.uint8)
+        return self._swap.extent.offset + self._swap.one, self._content.view(torch.uint8).numpy()
+
+    def settle(self) -> None:
+        """The last part, if nobody did it: after a window, asynchronously."""
+        self._is_settled = True
+        if self._swap is not None:
+            self._one.copy_(self._last)
+
+    def toggle(self, index: int) -> None:
+        """Undo in a set what was done, or do it again; words that are exchanged are so in all sets."""
+        if self._is_exchanged:
+            self._exchange_words()
+        if self._is_settled and self._swap is not None and index == 0:
+            _swap(self._one, self._two)
+
+    def apply(self, words: torch.Tensor, index: int, offset: int) -> None:
+        """Do what was done to an input of a set that was written anew elsewhere.
+
+        Args:
+            words: the input.
+            index: of the set.
+            offset: of the input in its set, in bytes.
+        """
+        if self._is_exchanged:
+            first = (index * self._set_bytes + offset) // 4
+            here = (first <= self._to) & (self._to < first + len(words))
+            to, source = (torch.from_numpy(of[here] - first).to(words.device) for of in (self._to, self._source))
+            words.index_copy_(0, to, words.index_select(0, source))
+        if self._is_settled and self._swap is not None and index == 0 and offset == self._swap.extent.offset:
+            _swap(*(self._block(words, 0, start) for start in (self._swap.one, self._swap.two)))
+
+    def places(self) -> list[tuple[int, int, int]]:
+        """Where inputs are changed: set, byte of an input, and that input's bytes."""
+        sets, within = np.divmod(4 * self._to, self._set_bytes)
+        found = [
+            (int(index), int(place) - extent.offset, extent.num_bytes)
+            for index, place in zip(sets, within, strict=True)
+            for extent in self._extents
+            if extent.offset <= place < extent.offset + extent.num_bytes
+        ]
+        if self._swap is not None:
+            extent, units = self._swap.extent, self._swap.width // self._swap.extent.unit
+            for start in (self._swap.one, self._swap.two):
+                chosen = (start + extent.unit * secrets.randbelow(units) for _ in range(NUM_OF_BLOCK // 2))
+                found += [(0, place, extent.num_bytes) for place in chosen]
+        return found
+
+    def _exchange_words(self) -> None:
+        if len(self._to):
+            to, source = self._pairs
+            self._words.index_copy_(0, to, self._words.index_select(0, source))
+
+    def _is_in_a_block(self, words: Integers) -> npt.NDArray[np.bool_]:
+        found = np.zeros(len(words), dtype=np.bool_)
+        if self._swap is not None:
+            for start in (self._swap.one, self._swap.two):
+                beyond = 4 * words - self._swap.extent.offset - start
+                found |= (beyond >= 0) & (beyond < self._swap.width)
+        return found
+
+    def _block(self, words: torch.Tensor, offset: int, start: int) -> torch.Tensor:
+        assert self._swap is not None
+        return words[(offset + start) // 4 : (offset + start + self._swap.width) // 4]
+
+
+def _swap(one: torch.Tensor, two: torch.Tensor) -> None:
+    kept = one.clone()
+    one.copy_(two)
+    two.copy_(kept)
