@@ -79,6 +79,7 @@ class Contestant:
             is_imminent = bool(flags & (pages.WAKE | pages.PRIME))
             if length:
                 self._log.append((self.name, "window"))
+                self.page.taken()
                 time.sleep(length * self._call_seconds)
                 for call in range(length):
                     self.page.put_offset(call, call * LAYOUT.num_bytes)

@@ -101,14 +101,14 @@ class CallLoop:
         self._page.done(pages.OK, 0)
 
     def _take_last(self) -> None:
-        """Write what came with the signal, and wait, so that it hides the launching of no call."""
+        """Write what came with the signal, wait, so that it hides the launching of no call, and say so."""
         at, length = where = self._page.last_place()
-        if self._inputs is None or not length:
-            return
-        if self._last is None or self._last[0] != where:
-            self._last = where, self._inputs[at : at + length], torch.from_numpy(self._page.last(length))
-        self._last[1].copy_(self._last[2])
-        torch.cuda.synchronize()
+        if self._inputs is not None and length:
+            if self._last is None or self._last[0] != where:
+                self._last = where, self._inputs[at : at + length], torch.from_numpy(self._page.last(length))
+            self._last[1].copy_(self._last[2])
+            torch.cuda.synchronize()
+        self._page.taken()
 
     def _window(self, forward: Callable[..., Any], argument_sets: Sequence[Sequence[Any]], flags: int) -> list[Any]:
         if flags & pages.WITH_EVENTS:

@@ -5,10 +5,11 @@ switching contexts, the judge's own sampling of the outputs) plus `length` times
 call is the slope over windows of different, secret lengths. Times here are in microseconds.
 
 Most of the noise is in that overhead: after the last call the device switches to the judge's context, which takes 240
-or 310 us by turns. A side also says when it was done, which is before the switch and three times as sharp, but a claim.
-So its slope stands only where the judge's own clock bears it out: work that goes on after "done" is in the judge's
-slope, and then that is what counts. What a longer window adds to the reading itself (samples of many outputs take
-longer to read than those of one) is known from the reference runner, whose "done" is trusted.
+or 310 us by turns. A side also says when its calls begin (what came with the signal is written first) and when it was
+done, which is before the switch. That is three times as sharp, but a claim. So its slope stands only where the judge's
+own clock bears it out: work that goes on after "done" is in the judge's slope, and then that is what counts. What a
+longer window adds to the reading itself (samples of many outputs take longer to read than those of one) is known from
+the reference runner, whose "done" is trusted.
 
 The rest of the noise is the host's, and it only ever makes a window longer: a launching core that hiccups costs 20 to
 300 us, in most windows of a busy host. So the line is that of the quick ones: it leads from the mean of the quick half
@@ -66,7 +67,7 @@ class Window:
     undisturbed: bool = True
     """False if something else was seen to use the device; such windows are left out."""
     done_us: float | None = None
-    """Until the side said that it was done: a claim."""
+    """From when the side said that its calls begin until it said that it was done: a claim."""
     prime_us: float | None = None
     """How long bringing its context in took, just before: longer than usual where the host is slow."""
     turn: int | None = None

@@ -31,7 +31,7 @@ _LAST = 64 + MAX_CALLS * MAX_OUTPUTS + MAX_CALLS
 _WORDS = _LAST + stamps.BLOCK_BYTES // 8
 _BYTES = -(-8 * _WORDS // mmap.PAGESIZE) * mmap.PAGESIZE
 _MAGIC = 0x6F6A6F646B65726E
-_GO, _LENGTH, _FLAGS, _LAST_AT, _LAST_BYTES, _DONE, _STATE, _COUNT = 8, 9, 10, 11, 12, 16, 17, 18
+_GO, _LENGTH, _FLAGS, _LAST_AT, _LAST_BYTES, _DONE, _STATE, _COUNT, _TAKEN = 8, 9, 10, 11, 12, 16, 17, 18, 19
 _OFFSETS, _SPANS = 64, 64 + MAX_CALLS * MAX_OUTPUTS
 
 WITH_EVENTS = 1
@@ -127,12 +127,20 @@ class Page:
         Raises:
             Late: the deadline passed.
         """
+        self._wait(_DONE, deadline, check)
+        return self._words[_STATE]
+
+    def wait_taken(self, deadline: float, check: Callable[[], None]) -> None:
+        """Spin until the window's calls begin, as the contestant says, or it is over; the rest as for `wait_done`."""
+        self._wait(_TAKEN, deadline, check)
+
+    def _wait(self, word: int, deadline: float, check: Callable[[], None]) -> None:
         words, target = self._words, self._sent
         next_check = time.monotonic() + 0.02
         while True:
             for _ in range(1000):
-                if words[_DONE] == target:
-                    return words[_STATE]
+                if words[word] == target or words[_DONE] == target:
+                    return
             now = time.monotonic()
             if now > deadline:
                 raise Late("a window did not end in time")
@@ -180,6 +188,10 @@ class Page:
     def last(self, length: int) -> npt.NDArray[np.uint8]:
         """The content of `put_last`: a view of the page, which tells of later ones, too."""
         return self._last[:length]
+
+    def taken(self) -> None:
+        """Say that what came with the signal is where it belongs, so that the window's calls begin."""
+        self._words[_TAKEN] = self._seen
 
     def put_offset(self, index: int, offset: int) -> None:
         """Say where output `index` (call * outputs a call + output) lies."""

@@ -105,7 +105,8 @@ class Timed:
     length: int
     wall_us: float
     done_us: float
-    """Until the contestant said that it was done: below `wall_us` by the sampling."""
+    """From when the contestant said that its calls begin until it said that they were done: below `wall_us` by writing
+    what came with the signal, and by the sampling. A claim, both times."""
     prepare_us: float
     """How long the judge's own flushing took before: more than usual means that somebody else used the device."""
     prime_us: float
@@ -215,9 +216,11 @@ class Stopwatch:
             prime_us, state = self._prime(side, deadline, is_warmed=is_warmed)
             if stamp is not None:
                 page.put_last(*stamp.last)
-            start = time.perf_counter_ns()
+            start = taken = time.perf_counter_ns()
             if state == pages.OK:
                 page.go(length, pages.WITH_EVENTS if with_events else 0)
+                page.wait_taken(deadline, side.check)
+                taken = time.perf_counter_ns()
                 state = page.wait_done(deadline, side.check)
             done = time.perf_counter_ns()
             offsets = page.offsets(length)
@@ -237,7 +240,7 @@ class Stopwatch:
         return Timed(
             length=length,
             wall_us=(stop - start) / 1000,
-            done_us=(done - start) / 1000,
+            done_us=(done - taken) / 1000,
             prepare_us=prepare_us,
             prime_us=prime_us,
             state=state,
