@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from kerneldojo.contestant import tree
-from kerneldojo.devices.cuda import charges, trials
+from kerneldojo.devices.cuda import charges, head_starts, trials
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.series import Series
 from kerneldojo.devices.cuda.series import charge as charge_of
@@ -105,13 +105,13 @@ def doubt(bench: Any, prepared: Prepared, findings: Findings, slowness: float) -
         slowness: of the cores in its window; see `cores.Reserved`.
     """
     assert prepared.result is not None
-    fits = prepared.result.fitted
+    series, fits = prepared.result.series, prepared.result.fitted
     if "contestant" not in fits or "reference" not in fits:
         return ""
-    charge = _charge(prepared)
+    charge = charge_of(series, fits, "contestant", "reference")
     if charge.batched:
         return "its calls looked batched"
-    if charge.early_us or _early_us(prepared.result) > charges.MOST_EARLY_US:
+    if _early_us(prepared.result) > head_starts.EARLY_US:
         return "it seemed to work before the clock"
     if charge.interval_us[1] < 1000 * (_limit_ms(bench, findings) or 0.0):
         return "it seemed faster than the memory"
@@ -146,7 +146,7 @@ def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> 
     while inspection.witnesses:
         _check(match, inspection.witnesses.pop(), prepared.values)
     _check_before_the_clock(prepared.result)
-    _fill(bench, findings, match, prepared)
+    _fill(bench, findings, match, prepared.result)
     _hold_against_limit(bench, findings)
 
 
@@ -229,21 +229,13 @@ def _collect(match: Match, twin: Hosted | None, result: Trials, inspection: Insp
 
 
 def _early_us(result: Trials) -> float:
-    return charges.early_us(result.series["contestant"].windows, result.series["reference"].windows)
-
-
-def _charge(prepared: Prepared) -> charges.Charge:
-    """What a call of the candidate's is charged with."""
-    assert prepared.result is not None
-    result = prepared.result
-    charge = charge_of(result.series, result.fitted, "contestant", "reference")
-    return charges.with_early(charge, _early_us(result), result.fitted["contestant"].span)
+    return head_starts.early_us(result.series["contestant"].windows, result.series["reference"].windows)
 
 
 def _check_before_the_clock(result: Trials) -> None:
     """See that the candidate did nothing while its context was brought in, when its inputs were nearly all there."""
     early = _early_us(result)
-    if early > charges.MOST_EARLY_US:
+    if early > head_starts.MOST_EARLY_US:
         raise exploit("early_work", f"before each timed window it worked for {early:.0f} us, and no clock ran yet")
 
 
@@ -278,13 +270,12 @@ def reference_key(findings: Findings) -> str:
     return content_hash("reference", findings.problem.hash, protocol.baseline, str(findings.precision_class))
 
 
-def _fill(bench: Any, findings: Findings, match: Match, prepared: Prepared) -> None:
-    assert prepared.result is not None
-    result, fits = prepared.result, prepared.result.fitted
+def _fill(bench: Any, findings: Findings, match: Match, result: Trials) -> None:
+    fits = result.fitted
     if "contestant" not in fits or "reference" not in fits:
         raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the device was disturbed during all windows")
     mine, theirs = fits["contestant"], fits["reference"]
-    charge = _charge(prepared)
+    charge = charge_of(result.series, fits, "contestant", "reference")
     reference_us, interval_us = theirs.per_call_us, theirs.interval_us
     if bench.reference_times is not None:
         reference_us, interval_us = bench.reference_times.settle(reference_key(findings), reference_us, interval_us)
@@ -294,8 +285,8 @@ def _fill(bench: Any, findings: Findings, match: Match, prepared: Prepared) -> N
         raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the host was too busy for times to be taken")
     if (mine_us, theirs_us) != (charge.per_call_us, reference_us):
         findings.notes.append("times scattered: of the intervals, the ends count that do the candidate no favour")
-    if charge.early_us:
-        findings.notes.append(f"{charge.early_us:.1f} us of a call's time are for what it did before the clock started")
+    if (early := _early_us(result)) > head_starts.EARLY_US:
+        findings.notes.append(f"paid for {early - head_starts.EARLY_US:.0f} us before the calls of each window")
     findings.reference_timing = _timing(result, result.series["reference"], theirs_us, interval_us)
     findings.timing = _timing(result, result.series["contestant"], mine_us, charge.interval_us).model_copy(
         update={

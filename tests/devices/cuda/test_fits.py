@@ -328,46 +328,6 @@ def test_a_reference_that_is_known_well_enough_plays_less_often_and_by_chance() 
     assert all(round_._plays(side) for side in sides * 50), "it has become doubtful"
 
 
-def test_work_before_the_clock_shows() -> None:
-    def primed(prime: float, done: float, *, is_warmed: bool = True) -> list[Window]:
-        return [
-            Window(n, done * n + 240, done_us=done * n, prime_us=prime, is_warmed=is_warmed) for n in (1, 8, 1, 12, 1)
-        ]
-
-    trusted = primed(240.0, 82.0)
-    assert abs(charges.early_us(primed(205.0, 70.0), trusted)) < charges.EARLY_US
-    assert abs(charges.early_us(primed(1100.0, 900.0), trusted)) < charges.EARLY_US, "a slow call, made honestly"
-    assert charges.early_us(primed(1100.0, 20.0), trusted) > charges.MOST_EARLY_US
-    assert charges.early_us([], trusted) == 0.0
-
-    slow = primed(160.0, 9000.0, is_warmed=False)
-    assert charges.early_us(primed(170.0, 5000.0, is_warmed=False), slow) == 10.0, (
-        "no call before the clock to take off"
-    )
-    assert charges.early_us(primed(2000.0, 20_000.0, is_warmed=False), slow) > charges.MOST_EARLY_US, "nor to hide it"
-
-
-def test_who_computes_ahead_gains_no_more_than_what_any_host_is_allowed() -> None:
-    def series(per_call_us: float, ahead_us: float) -> list[Window]:
-        """As many calls of each window as fit into that time are computed before its clock starts."""
-        spared = int(ahead_us // per_call_us)
-        return [
-            Window(length, 60.0 + per_call_us * max(0, length - spared), prime_us=140.0 + ahead_us)
-            for length in [1, 30, 17, 29, 1, 28] * 6
-        ]
-
-    for ahead_us in (0.0, 90.0, 150.0, 240.0):
-        found = fits.fit(series(15.0, ahead_us))
-        charge = charges.charge(found, 60.0, 1.0)
-        fair = charges.with_early(charge, ahead_us, found.span)
-        assert fair.per_call_us - charge.per_call_us == pytest.approx(max(0.0, ahead_us - 100.0) / found.span)
-        assert fair.early_us == fair.per_call_us - charge.per_call_us
-        assert fair.per_call_us > 15.0 - 100.0 / found.span - 1e-6, "what is free is what no host can do without"
-        assert fair.interval_us[0] <= fair.per_call_us <= fair.interval_us[1]
-    alone = charges.Charge(20.0, (19.0, 21.0), batched=True)
-    assert charges.with_early(alone, 150.0, 28.0).per_call_us == 70.0, "all that was done ahead, for one call"
-
-
 def test_coverage_is_cut_to_what_vanishes_in_silence() -> None:
     assert charges.covered(0.97, full_us=100.0, silenced_us=95.0, error_us=1.0) == pytest.approx(0.06)
     assert charges.covered(0.9, full_us=100.0, silenced_us=5.0, error_us=1.0) == 0.9

@@ -1,15 +1,15 @@
 """What the judge's clock allows a candidate: what a call is charged with, and how much its own kernels account for.
 
 Pure functions of windows and of the lines through them (`fits`). Each holds what a candidate could have done unseen
-against the reference runner, which is trusted: calls that are computed all at once, work that begins before the clock,
-and device time that is said to be its own kernels'. Times are in microseconds.
+against the reference runner, which is trusted: calls that are computed all at once, and device time that is said to be
+its own kernels'. Times are in microseconds.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,13 +18,6 @@ from kerneldojo.devices.cuda.fits import Fit, Window
 SYSTEMATIC_US = 5.0
 """What one call alone may cost beyond the fixed overhead for reasons of its own: cold translation caches, a context
 that was just switched in. Measured on an H200: 2 to 4 us."""
-EARLY_US = 100.0
-"""How much longer than the reference runner an honest side takes at most, at the median, to bring its context in, on
-quick cores. What is beyond this is charged."""
-MOST_EARLY_US = 250.0
-"""How much longer it may take at all: six of 168 honest verdicts took 102 to 158 us on a host whose cores were some 2.1
-times as slow as at their quickest."""
-
 MOST_BLUR = 0.2
 """Half an interval over its figure from which the figure is blurred: on a host that quick, 0.01 to 0.03 are usual."""
 
@@ -39,8 +32,6 @@ class Charge:
     """Whether calls in a row cost so much less than one alone that they were not computed one by one."""
     evidence: str = ""
     """For `batched`: the two figures."""
-    early_us: float = 0.0
-    """What is in it for time before the clock."""
 
 
 def charge(
@@ -109,10 +100,10 @@ def alone(measured: Sequence[Window], trusted: Sequence[Window], trusted_us: flo
         trusted: those of the reference runner, some in the same rounds.
         trusted_us: what a call of its costs.
     """
-    singles = {window.turn: window.wall_us for window in trusted if window.length == 1 and window.undisturbed}
+    singles = {window.turn: window.from_signal_us for window in trusted if window.length == 1 and window.undisturbed}
     differences = np.array(
         [
-            window.wall_us - singles[window.turn]
+            window.from_signal_us - singles[window.turn]
             for window in measured
             if window.length == 1 and window.undisturbed and window.turn is not None and window.turn in singles
         ]
@@ -122,42 +113,6 @@ def alone(measured: Sequence[Window], trusted: Sequence[Window], trusted_us: flo
     middle = float(np.median(differences))
     scatter = 1.4826 * float(np.median(np.abs(differences - middle)))
     return middle + trusted_us, 1.96 * 1.2533 * scatter / math.sqrt(len(differences))
-
-
-def early_us(measured: Sequence[Window], trusted: Sequence[Window]) -> float:
-    """How much longer a side took than the reference runner for what comes before the clock, beyond a call of its own.
-
-    The inputs are there by then, but for a part of the first call's. Whoever computes ahead in that time takes longer
-    than the others for it, in most windows, or its quicker windows count. A call of its own is taken off only from
-    windows that had one before the clock: long calls are not warmed up. 0 where there is nothing to compare.
-    """
-
-    def beyond(windows: Sequence[Window]) -> float | None:
-        primes = [window.prime_us for window in windows if window.prime_us is not None]
-        ones = [
-            window.wall_us if window.done_us is None else window.done_us for window in windows if window.length == 1
-        ]
-        if not any(window.is_warmed for window in windows):
-            return float(np.median(primes)) if primes else None
-        return float(np.median(primes)) - float(np.median(ones)) if primes and ones else None
-
-    mine, theirs = beyond(measured), beyond(trusted)
-    return 0.0 if mine is None or theirs is None else mine - theirs
-
-
-def with_early(charge: Charge, early_us: float, span: float) -> Charge:
-    """What a call is charged with where `early_us` before the clock may have spared its long windows work.
-
-    Time that a slow host needs is charged, too: so nobody is convicted for it, and nobody gains by it.
-
-    Args:
-        charge: without it.
-        early_us: as `early_us` has it.
-        span: `Fit.span`; one call alone, where that is what is charged, is spared all of it.
-    """
-    beyond = max(0.0, early_us - EARLY_US) / (1.0 if charge.batched else max(span, 1.0))
-    interval = (charge.interval_us[0] + beyond, charge.interval_us[1] + beyond)
-    return replace(charge, per_call_us=charge.per_call_us + beyond, interval_us=interval, early_us=beyond)
 
 
 def host_bound(device_us: float, per_call_us: float) -> bool:

@@ -63,7 +63,7 @@ class Window:
     length: int
     """Calls in it, at least 1."""
     wall_us: float
-    """The judge's clock."""
+    """From when the side said that its calls begin until the judge had read its sample of the outputs."""
     undisturbed: bool = True
     """False if something else was seen to use the device; such windows are left out."""
     done_us: float | None = None
@@ -74,6 +74,13 @@ class Window:
     """The round it was in; None if that is not known."""
     is_warmed: bool = False
     """Whether a call that nobody times went with bringing the context in."""
+    taken_us: float = 0.0
+    """From the signal until the side said that its calls begin."""
+
+    @property
+    def from_signal_us(self) -> float:
+        """The judge's clock alone."""
+        return self.taken_us + self.wall_us
 
 
 @dataclass(frozen=True)
@@ -99,9 +106,6 @@ class Fit:
     """Wall time of all undisturbed windows over their calls: more than a call costs, for windows cost something too."""
     reading_us: float = 0.0
     """By how much the judge's slope is beyond that of "done"; never negative."""
-    span: float = 1.0
-    """Calls by which long windows are longer than short ones, at least: what long ones are spared, divided by this, is
-    the most that the slope may be too small."""
 
     @property
     def around_us(self) -> float:
@@ -146,11 +150,12 @@ def fit(windows: Sequence[Window], *, is_trusted: bool = False, reading_us: floa
         is_borne_out = is_sharp and is_near and wall_interval[0] <= told_slope * (1 + BIAS) + reading_us
         if is_trusted or is_borne_out:
             slope, interval, is_told = told_slope, told_interval, True
-    overhead = float(np.median(walls - wall_slope * lengths))
+    from_signal = np.array([window.from_signal_us for window in kept], dtype=np.float64)
+    overhead = float(np.median(from_signal - wall_slope * lengths))
     mean = _mean_if_often_late(undisturbed, wall_slope, overhead)
     if mean is not None and mean > slope:
         slope, interval, is_told = mean, (interval[0], max(interval[1], mean)), False
-    single, error = _shortest_with_error(walls[lengths == 1])
+    single, error = _shortest_with_error(from_signal[lengths == 1])
     return Fit(
         per_call_us=slope,
         interval_us=interval,
@@ -160,9 +165,8 @@ def fit(windows: Sequence[Window], *, is_trusted: bool = False, reading_us: floa
         num_windows=len(kept),
         num_calls=int(lengths.sum()),
         is_told=is_told,
-        mean_us=sum(window.wall_us for window in undisturbed) / sum(window.length for window in undisturbed),
+        mean_us=sum(window.from_signal_us for window in undisturbed) / sum(window.length for window in undisturbed),
         reading_us=max(0.0, wall_slope - slope) if is_told else 0.0,
-        span=line.span,
     )
 
 
@@ -183,7 +187,7 @@ def _on_quick_host(windows: list[Window]) -> list[Window]:
 def _mean_if_often_late(windows: list[Window], per_call_us: float, overhead_us: float) -> float | None:
     """What a call costs in the mean of all windows, where many of them took much longer than the line says."""
     lengths = np.array([window.length for window in windows], dtype=np.float64)
-    walls = np.array([window.wall_us for window in windows], dtype=np.float64)
+    walls = np.array([window.from_signal_us for window in windows], dtype=np.float64)
     late = walls > LATE * np.maximum(overhead_us + per_call_us * lengths, 0.0)
     if float(late.mean()) <= MOST_LATE:
         return None
@@ -206,7 +210,6 @@ class _Line:
         self._short = _samples(np.flatnonzero(is_short), generator)
         self._long = _samples(np.flatnonzero(~is_short & (lengths >= LONG * lengths.max())), generator)
         self._short_runs, self._long_runs = lengths[self._short] - self._middle, lengths[self._long] - self._middle
-        self.span = float(self._long_runs[0].min())
 
     def slope_with_interval(self, times: Array) -> tuple[float, tuple[float, float]]:
         """The slope of `times`, one a window, and its 95 % interval."""

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from kerneldojo.devices.cuda import charges
+from kerneldojo.devices.cuda import charges, head_starts
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.charges import Charge
 from kerneldojo.devices.cuda.fits import Fit, Window, fit
@@ -41,15 +41,18 @@ def fits(series: Mapping[str, Series], *, is_final: bool = False) -> dict[str, F
     """
     found: dict[str, Fit] = {}
     reading_us = 0.0
-    for name, one in sorted(series.items(), key=lambda item: not item[1].is_trusted):  # These tell about the reading.
+    trusted: list[Window] = []
+    for name, one in sorted(series.items(), key=lambda item: not item[1].is_trusted):  # These tell what is usual.
+        windows = head_starts.with_time_before(one.windows, trusted)
         try:
-            found[name] = fit(one.windows, is_trusted=one.is_trusted, reading_us=reading_us)
+            found[name] = fit(windows, is_trusted=one.is_trusted, reading_us=reading_us)
         except ValueError:
             if not is_final or not any(series[other].is_trusted for other in found):
                 continue
             with contextlib.suppress(ValueError):
-                found[name] = fit([replace(window, undisturbed=True) for window in one.windows], reading_us=reading_us)
+                found[name] = fit([replace(window, undisturbed=True) for window in windows], reading_us=reading_us)
         if one.is_trusted:
+            trusted = one.windows
             reading_us = found[name].reading_us
     return found
 

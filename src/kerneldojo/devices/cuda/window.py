@@ -104,9 +104,9 @@ class Timed:
 
     length: int
     wall_us: float
+    """From when the contestant said that its calls begin until the sample of its outputs had been read."""
     done_us: float
-    """From when the contestant said that its calls begin until it said that they were done: below `wall_us` by writing
-    what came with the signal, and by the sampling. A claim, both times."""
+    """From then until it said that they were done: below `wall_us` by the sampling."""
     prepare_us: float
     """How long the judge's own flushing took before: more than usual means that somebody else used the device."""
     prime_us: float
@@ -122,6 +122,8 @@ class Timed:
     """(length, outputs a call): where outputs lay, within bounds only if `in_bounds`."""
     spans_us: tuple[float, ...] = ()
     """The contestant's own time of each call; a claim."""
+    taken_us: float = 0.0
+    """From the signal until the contestant said that its calls begin, for it had written what came with the signal."""
 
 
 @dataclass
@@ -239,7 +241,8 @@ class Stopwatch:
             self.wake(following)
         return Timed(
             length=length,
-            wall_us=(stop - start) / 1000,
+            taken_us=(taken - start) / 1000,
+            wall_us=(stop - taken) / 1000,
             done_us=(done - taken) / 1000,
             prepare_us=prepare_us,
             prime_us=prime_us,

@@ -229,6 +229,7 @@ class Rounds:
                     result.prime_us,
                     self.count,
                     self.is_warmed,
+                    result.taken_us,
                 )
             )
 

@@ -1,0 +1,90 @@
+"""Head starts: what a side may have computed before its calls are timed, told by how long it took until they began.
+
+Between the last change of the inputs by the judge and the first call of a window a side's context is brought in, a call
+that nobody times is made, and what came with the signal is written (`stamps`). All of it takes a host some time, more
+on a slow one, and whoever computes ahead meanwhile takes longer than the reference runner does. What is beyond what
+hosts need is charged, so that nobody gains by it and nobody is convicted for a slow host; who needs much more is
+convicted. Pure functions of windows; times are in microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from kerneldojo.devices.cuda.fits import Window
+
+EARLY_US = 60.0
+"""How much longer than the reference runner a side may take until its calls begin: to bring its context in and to write
+what came with the signal. What is beyond this is charged, window by window. Of 370 honest series on a host whose cores
+were twice as slow as at their quickest, 8 took longer than that at the median; half took no longer than the runner."""
+MOST_EARLY_US = 250.0
+"""How much longer it may take at all, at the median: seven of some 540 honest series took 102 to 158 us on such
+hosts."""
+
+
+def early_us(measured: Sequence[Window], trusted: Sequence[Window]) -> float:
+    """How much longer a side took than the reference runner until its calls began, beyond a call of its own.
+
+    At the median. The inputs are there before, but for a part of the first call's, which comes with the signal. Whoever
+    computes ahead in that time takes longer than the others for it. A call of its own is taken off only from windows
+    that had one before the clock: long calls are not warmed up. 0 where there is nothing to compare.
+    """
+    beyond = _beyond(_begun_when_written(measured, trusted), trusted)
+    return float(np.median(beyond)) if len(beyond) else 0.0
+
+
+def with_time_before(measured: Sequence[Window], trusted: Sequence[Window]) -> list[Window]:
+    """Windows that have paid for what was done before their calls: what that took beyond `EARLY_US` is in their times.
+
+    Each for itself, so that nobody gains by windows that are few. The shortest do not pay: it is what long ones are
+    spared that a slope lacks. Time that a slow host needs is paid for, too, so that nobody gains by it.
+    """
+    measured = _begun_when_written(measured, trusted)
+    beyond = _beyond(measured, trusted)
+    shortest = min((window.length for window in measured), default=0)
+    paid: list[Window] = []
+    for number, window in enumerate(measured):
+        more = max(0.0, beyond[number] - EARLY_US) if len(beyond) and window.length > shortest else 0.0
+        done_us = None if window.done_us is None else window.done_us + more
+        paid.append(replace(window, wall_us=window.wall_us + more, done_us=done_us) if more else window)
+    return paid
+
+
+def _begun_when_written(measured: Sequence[Window], trusted: Sequence[Window]) -> list[Window]:
+    """Windows whose calls do not begin before what came with the signal can have been written.
+
+    Who says so too soon in short windows makes these longer, and a slope smaller. So soon as the reference runner in
+    one window of ten is believed.
+    """
+    if not trusted:
+        return list(measured)
+    usual_us = float(np.quantile([window.taken_us for window in trusted], 0.1))
+    found: list[Window] = []
+    for window in measured:
+        less = max(0.0, usual_us - window.taken_us)
+        done_us = None if window.done_us is None else window.done_us - less
+        changes = {"wall_us": window.wall_us - less, "done_us": done_us, "taken_us": window.taken_us + less}
+        found.append(replace(window, **changes) if less else window)
+    return found
+
+
+def _beyond(measured: Sequence[Window], trusted: Sequence[Window]) -> npt.NDArray[np.float64]:
+    """How much longer each window took until its calls began than the reference runner's at the median; empty where
+    there is nothing to compare."""
+    mine, theirs = _before(measured), _before(trusted)
+    return mine - float(np.median(theirs)) if len(mine) and len(theirs) else np.zeros(0)
+
+
+def _before(windows: Sequence[Window]) -> npt.NDArray[np.float64]:
+    """What each window took before its calls, without the call that warmed it up; empty where that is not known."""
+    if any(window.prime_us is None for window in windows):
+        return np.zeros(0)
+    before = np.array([(window.prime_us or 0.0) + window.taken_us for window in windows])
+    if not any(window.is_warmed for window in windows):
+        return before
+    ones = [window.wall_us if window.done_us is None else window.done_us for window in windows if window.length == 1]
+    return before - float(np.median(ones)) if ones else np.zeros(0)

@@ -1,0 +1,129 @@
+"""Head starts: who computes before its calls are timed gains nothing, and hosts that are slow convict nobody."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kerneldojo.devices.cuda import head_starts
+from kerneldojo.devices.cuda.fits import Window
+from kerneldojo.devices.cuda.series import Series
+from kerneldojo.devices.cuda.series import charge as charge_of
+from kerneldojo.devices.cuda.series import fits as fits_of
+
+
+def test_work_before_the_clock_shows() -> None:
+    def primed(prime: float, done: float, *, is_warmed: bool = True) -> list[Window]:
+        return [
+            Window(n, done * n + 240, done_us=done * n, prime_us=prime, is_warmed=is_warmed) for n in (1, 8, 1, 12, 1)
+        ]
+
+    trusted = primed(240.0, 82.0)
+    assert abs(head_starts.early_us(primed(205.0, 70.0), trusted)) < head_starts.EARLY_US
+    assert abs(head_starts.early_us(primed(1100.0, 900.0), trusted)) < head_starts.EARLY_US, (
+        "a slow call, made honestly"
+    )
+    assert head_starts.early_us(primed(1100.0, 20.0), trusted) > head_starts.MOST_EARLY_US
+    assert head_starts.early_us([], trusted) == 0.0
+
+    slow = primed(160.0, 9000.0, is_warmed=False)
+    assert head_starts.early_us(primed(170.0, 5000.0, is_warmed=False), slow) == 10.0, (
+        "no call before the clock to take off"
+    )
+    assert head_starts.early_us(primed(2000.0, 20_000.0, is_warmed=False), slow) > head_starts.MOST_EARLY_US, (
+        "nor to hide it"
+    )
+
+
+def ahead(
+    per_call_us: float, ahead_us: float, *, every: int = 1, where: str = "primed", honest: float = 1.0
+) -> list[Window]:
+    """As many calls as fit into some time are computed before a window's clock runs, in one of so many windows."""
+    random = np.random.default_rng(3)
+    found: list[Window] = []
+    for turn in range(60):
+        length = (1, 30 - turn % 4, 17)[turn % 3]
+        extra = ahead_us if turn % every == 0 and (where != "taken" or length > 1) else 0.0
+        spared = int(extra // per_call_us) * honest
+        walls = 300.0 + per_call_us * max(0.0, length - spared) + random.normal(0, 0.5)
+        before = {"primed": (extra, 0.0), "taken": (0.0, extra)}[where]
+        found.append(
+            Window(
+                length,
+                walls,
+                done_us=walls - 290.0,
+                prime_us=140.0 + before[0] + random.normal(0, 2.0),
+                taken_us=40.0 + before[1] + random.normal(0, 2.0),
+                turn=turn,
+            )
+        )
+    return found
+
+
+@pytest.mark.parametrize("where", ["primed", "taken"])
+@pytest.mark.parametrize("every", [1, 2, 4])
+def test_who_computes_ahead_gains_no_more_than_what_any_host_is_allowed(where: str, every: int) -> None:
+    """While its context is brought in, or when the signal has come already and it has not said that its calls begin."""
+    reference = Series(windows=ahead(50.0, 0.0), is_trusted=True)
+    for ahead_us in (0.0, 90.0, 150.0, 240.0, 1000.0):
+        cheat = Series(windows=ahead(15.0, ahead_us, every=every, where=where))
+        found = fits_of({"contestant": cheat, "reference": reference})["contestant"]
+        assert found.per_call_us > 15.0 - head_starts.EARLY_US / 15 - 0.2, "windows of seventeen calls are the shortest"
+        assert found.per_call_us < 15.0 + 0.2 + (1000.0 / 15 if ahead_us > 500 else 0.0)
+
+
+def test_a_host_that_is_slow_now_and_then_costs_an_honest_kernel_nothing() -> None:
+    reference = Series(windows=ahead(50.0, 0.0), is_trusted=True)
+    for where in ("primed", "taken"):
+        honest = Series(windows=ahead(15.0, 160.0, every=3, where=where, honest=0.0))
+        found = fits_of({"contestant": honest, "reference": reference})["contestant"]
+        assert found.per_call_us == pytest.approx(15.0, rel=0.02)
+    slow = Series(windows=ahead(15.0, 160.0, honest=0.0))
+    found = fits_of({"contestant": slow, "reference": reference})["contestant"]
+    assert 15.0 < found.per_call_us < 15.0 + (160.0 - head_starts.EARLY_US) / 15, (
+        "where it always is so, what is beyond"
+    )
+    assert head_starts.early_us(slow.windows, reference.windows) == pytest.approx(160.0, abs=3.0)
+
+
+def test_who_says_too_soon_that_its_calls_begin_gains_nothing() -> None:
+    """In windows of one call, that they seem to take longer, or in all."""
+    reference = Series(windows=ahead(50.0, 0.0), is_trusted=True)
+    for most in (1, 30):
+        cheat = Series(
+            windows=[
+                replace(window, wall_us=window.wall_us + 40.0, done_us=(window.done_us or 0.0) + 40.0, taken_us=0.0)
+                if window.length <= most
+                else window
+                for window in ahead(15.0, 0.0)
+            ]
+        )
+        found = fits_of({"contestant": cheat, "reference": reference})["contestant"]
+        assert found.per_call_us > 15.0 - 0.2
+        assert head_starts.early_us(cheat.windows, reference.windows) == pytest.approx(0.0, abs=5.0)
+
+
+def test_one_call_alone_is_what_it_costs_from_the_signal_on() -> None:
+    """What a call is computed from comes with the signal: to compute it before its calls begin takes time, too."""
+
+    def batched(length: int, *, hides: bool) -> Window:
+        first = 13.0
+        calls = 1.5 * (length - 1) + (0.0 if hides else first)
+        return Window(length, 300.0 + calls, done_us=calls, prime_us=150.0, taken_us=40.0 + (first if hides else 0.0))
+
+    reference = Series(
+        windows=[
+            Window(n, 300.0 + 20.0 * n, done_us=20.0 * n, prime_us=150.0, taken_us=40.0) for n in [1, 30, 17] * 12
+        ],
+        is_trusted=True,
+    )
+    for hides in (False, True):
+        both = {
+            "contestant": Series(windows=[batched(n, hides=hides) for n in [1, 30, 17] * 12]),
+            "reference": reference,
+        }
+        found = charge_of(both, fits_of(both), "contestant", "reference")
+        assert found.batched
+        assert found.per_call_us == pytest.approx(13.0, abs=0.5)
