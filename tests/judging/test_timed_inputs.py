@@ -107,6 +107,17 @@ def test_a_part_of_the_first_set_comes_last_and_is_written_if_nobody_does(inputs
         assert now[1:] == meanwhile[1:]
 
 
+def test_a_side_that_ends_before_it_has_written_the_last_part_does_not_make_inputs_look_changed(
+    inputs: InputSets,
+) -> None:
+    for _ in range(10):
+        inputs.refresh(LENGTH)
+        inputs.draw_stamp(LENGTH).exchange()
+        kept = [list(map(bits, inputs.written(index))) for index in range(LENGTH)]
+        assert not any(inputs.differs(index) for index in range(LENGTH))
+        assert kept == [list(map(bits, views(inputs, index))) for index in range(LENGTH)]
+
+
 @pytest.mark.parametrize("number", range(5))
 def test_one_element_that_somebody_wrote_is_seen(inputs: InputSets, number: int) -> None:
     inputs.refresh(LENGTH)

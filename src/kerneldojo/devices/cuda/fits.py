@@ -9,7 +9,7 @@ or 310 us by turns. A side also says when its calls begin (what came with the si
 done, which is before the switch. That is three times as sharp, but a claim. So its slope stands only where the judge's
 own clock bears it out: work that goes on after "done" is in the judge's slope, and then that is what counts. What a
 longer window adds to the reading itself (samples of many outputs take longer to read than those of one) is known from
-the reference runner, whose "done" is trusted.
+the reference runner, whose "done" is trusted. What a side did before its calls began is paid for (`head_starts`).
 
 The rest of the noise is the host's, and it only ever makes a window longer: a launching core that hiccups costs 20 to
 300 us, in most windows of a busy host. So the line is that of the quick ones: it leads from the mean of the quick half

@@ -148,10 +148,16 @@ class Stamp:
             self._one.copy_(self._last)
 
     def toggle(self, index: int) -> None:
-        """Undo in a set what was done, or do it again; words that are exchanged are so in all sets."""
-        if self._is_exchanged:
-            self._exchange_words()
-        if self._is_settled and self._swap is not None and index == 0:
+        """Undo in a set what was done, or do it again; words that are exchanged are so in all sets.
+
+        A side that ended in its window may not have written its part: then that is done first.
+        """
+        if not self._is_exchanged:
+            return
+        if not self._is_settled:
+            self.settle()
+        self._exchange_words()
+        if self._swap is not None and index == 0:
             _swap(self._one, self._two)
 
     def apply(self, words: torch.Tensor, index: int, offset: int) -> None:
@@ -162,12 +168,14 @@ class Stamp:
             index: of the set.
             offset: of the input in its set, in bytes.
         """
-        if self._is_exchanged:
+        if not self._is_exchanged:
+            return
+        if len(self._to):
             first = (index * self._set_bytes + offset) // 4
             here = (first <= self._to) & (self._to < first + len(words))
             to, source = (torch.from_numpy(of[here] - first).to(words.device) for of in (self._to, self._source))
             words.index_copy_(0, to, words.index_select(0, source))
-        if self._is_settled and self._swap is not None and index == 0 and offset == self._swap.extent.offset:
+        if self._swap is not None and index == 0 and offset == self._swap.extent.offset:
             _swap(*(self._block(words, 0, start) for start in (self._swap.one, self._swap.two)))
 
     def places(self) -> list[tuple[int, int, int]]:
