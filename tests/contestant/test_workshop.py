@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 
+from descriptors import open_files
 from kerneldojo.contestant import workshop
 from kerneldojo.contestant.sandbox.processes import is_alive
 from kerneldojo.contestant.wire import Channel
@@ -302,13 +302,8 @@ def test_a_fork_of_who_orders_builds_alone(shop: Shop) -> None:
     assert shop.num_built() == 0
 
 
-def descriptors() -> set[str]:
-    gc.collect()  # What other tests left open is closed now, not while it is counted.
-    return {path.name for path in Path("/proc/self/fd").iterdir()}
-
-
 def test_nothing_is_left(server: ForkServer) -> None:
-    before = descriptors()
+    before = open_files()
     shop = Shop(server)
     lines = shop.lines()
     slow = threading.Thread(target=lines[0], args=[order(1, "-O3", "-DSLOW")])
@@ -324,7 +319,7 @@ def test_nothing_is_left(server: ForkServer) -> None:
         line.close()
     assert not any(map(is_alive, pids))
     assert not scratch.exists()
-    assert descriptors() == before
+    assert open_files() - before == set()
 
 
 def test_an_order_crosses_unchanged() -> None:

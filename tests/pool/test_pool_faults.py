@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from pooled import MODEL, QUICK, command, honest, sleeper, wait_until, workers, workers_for
 
+from descriptors import open_files
 from kerneldojo.contestant.sandbox import processes
 from kerneldojo.contestant.scratch import Scratch
 from kerneldojo.pool import LocalPool, PoolConfig, worker_process
@@ -134,11 +135,11 @@ def test_a_worker_that_cannot_be_started_leaves_nothing(tmp_path: Path, monkeypa
         worker_process.WorkerProcess(MODEL, 1, PoolConfig())
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    open_before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    open_before = open_files()
     with pytest.raises(Sick, match="did not start: No such file"):
         worker_process.WorkerProcess(MODEL, 1, PoolConfig())
     assert list(tmp_path.iterdir()) == []
-    assert len(os.listdir("/proc/self/fd")) == open_before  # noqa: PTH208
+    assert open_files() - open_before == set()
 
 
 def test_whatever_keeps_a_worker_from_starting_a_slot_tries_again() -> None:
