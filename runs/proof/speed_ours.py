@@ -12,7 +12,7 @@ from kerneldojo.algorithms import LearningConfig, Samples, Turns, policy_loss, p
 from kerneldojo.policies.rows import Sampled
 from kerneldojo.policies.sampler import SamplerConfig
 from kerneldojo.training.learner import Learner
-from kerneldojo.training.models import ModelConfig
+from kerneldojo.training.model_config import ModelConfig
 from kerneldojo.training.optimizing import OptimizerConfig
 from kerneldojo.training.packing import Batch, Sample, sample_of_token
 from kerneldojo.training.parallel import start_ranks

@@ -30,7 +30,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from transformers import LlamaForCausalLM
 
     from kerneldojo.rollout import Manifest, RunFolder
-    from kerneldojo.training.models import ModelConfig, NewModelConfig, new_model
+    from kerneldojo.training.model_config import ModelConfig, NewModelConfig
+    from kerneldojo.training.models import new_model
     from kerneldojo.training.parallel import start_ranks
     from kerneldojo.training.sft import train_sft
 

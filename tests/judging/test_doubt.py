@@ -13,7 +13,7 @@ from kerneldojo.devices.cuda.clock import Watch
 from kerneldojo.devices.cuda.fits import Window
 from kerneldojo.devices.cuda.series import Series, fits
 from kerneldojo.devices.cuda.trials import Trials
-from kerneldojo.judging import timing
+from kerneldojo.judging import figures
 from kerneldojo.judging.preparation import Prepared
 from kerneldojo.judging.protocol import protocol
 from kerneldojo.judging.verdict import Findings
@@ -58,7 +58,7 @@ def doubt(
     )
     prepared = Prepared.__new__(Prepared)
     prepared.result = result
-    return timing.doubt(bench, prepared, findings, slowness)
+    return figures.doubt(bench, prepared, findings, slowness)
 
 
 @pytest.mark.parametrize(("left_out", "are_timed"), [("contestant", True), ("reference", False)])

@@ -192,7 +192,7 @@ def server() -> Generator[ForkServer]:
 @pytest.fixture
 def windows(monkeypatch: pytest.MonkeyPatch) -> Windows:
     windows = Windows()
-    for name in ("preparation", "timing"):
+    for name in ("preparation", "timing", "figures"):
         monkeypatch.setattr(measurement, name, windows)
     monkeypatch.setattr(measurement, "profile", Profile())
     return windows

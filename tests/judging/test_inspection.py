@@ -9,7 +9,8 @@ import torch
 
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.inputs import Layout
-from kerneldojo.devices.cuda.window import BLOCK_BYTES, Plan, Sample, Timed, draw_plan
+from kerneldojo.devices.cuda.sampling import BLOCK_BYTES, Plan, Sample, draw_plan
+from kerneldojo.devices.cuda.window import Timed
 from kerneldojo.judging.inspection import Inspection
 from kerneldojo.judging.ruling import Ruling
 

@@ -11,7 +11,8 @@ import torch
 
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.inputs import InputSets, Layout
-from kerneldojo.devices.cuda.window import BLOCK_BYTES, NUM_BLOCKS, Sample, Timed, draw_plan
+from kerneldojo.devices.cuda.sampling import BLOCK_BYTES, NUM_BLOCKS, Sample, draw_plan
+from kerneldojo.devices.cuda.window import Timed
 from kerneldojo.judging import preparation
 from kerneldojo.judging.contestant import Answer
 from kerneldojo.judging.inspection import Inspection

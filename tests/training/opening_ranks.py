@@ -27,7 +27,7 @@ import transformers.models.qwen3.modeling_qwen3  # noqa: F401 - all of these onc
 
 from kerneldojo.policies.sampler import Sampled, SamplerConfig
 from kerneldojo.training import learner as learners
-from kerneldojo.training.models import ModelConfig, NewModelConfig
+from kerneldojo.training.model_config import ModelConfig, NewModelConfig
 from kerneldojo.training.optimizing import OptimizerConfig
 from kerneldojo.training.packing import Sample, make_batches, token_offsets
 from kerneldojo.training.parallel import Ranks, end_ranks, full_tensor, optimizer_state, start_ranks

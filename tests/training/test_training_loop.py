@@ -28,7 +28,7 @@ from kerneldojo.training import playing
 from kerneldojo.training.config import JudgeConfig, RLConfig
 from kerneldojo.training.journal import read_journal
 from kerneldojo.training.judges import judges_after_writing, open_executor
-from kerneldojo.training.models import ModelConfig
+from kerneldojo.training.model_config import ModelConfig
 from kerneldojo.training.parallel import Ranks
 from kerneldojo.training.playing import Played, Player
 from kerneldojo.training.rl import train_rl

@@ -15,9 +15,11 @@ from toy_world import TextJudge
 
 from kerneldojo.policies.rows import SamplerConfig
 from kerneldojo.training.learner import open_learner
-from kerneldojo.training.models import LoRAConfig, ModelConfig, check_path, load_model
+from kerneldojo.training.model_config import LoRAConfig, ModelConfig
+from kerneldojo.training.models import load_model
 from kerneldojo.training.optimizing import OptimizerConfig, check_rows
 from kerneldojo.training.parallel import Ranks
+from kerneldojo.training.paths import check_path
 from kerneldojo.training.rl import train_rl
 from kerneldojo.training.settings import ConfigError
 from kerneldojo.training.sft import train_sft

@@ -26,7 +26,8 @@ from transformers import (
 
 from kerneldojo.policies.sampler import SamplerConfig
 from kerneldojo.training.learner import open_learner
-from kerneldojo.training.models import ModelConfig, NewModelConfig, new_model
+from kerneldojo.training.model_config import ModelConfig, NewModelConfig
+from kerneldojo.training.models import new_model
 from kerneldojo.training.optimizing import OptimizerConfig
 from kerneldojo.training.packing import (
     WIDTH_MULTIPLE,

@@ -24,7 +24,7 @@ from kerneldojo.training.checkpoints import Checkpoints
 from kerneldojo.training.config import RLConfig
 from kerneldojo.training.judges import NoJudge
 from kerneldojo.training.learner import open_learner
-from kerneldojo.training.models import ModelConfig
+from kerneldojo.training.model_config import ModelConfig
 from kerneldojo.training.optimizing import OptimizerConfig
 from kerneldojo.training.packing import make_batches, token_offsets
 from kerneldojo.training.parallel import end_ranks, full_tensor, optimizer_state, start_ranks

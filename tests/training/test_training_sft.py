@@ -24,16 +24,8 @@ from kerneldojo.training.config import KeepConfig
 from kerneldojo.training.display import Display, curve
 from kerneldojo.training.journal import read_journal
 from kerneldojo.training.learner import open_learner
-from kerneldojo.training.models import (
-    GPU,
-    GPU_LARGE,
-    LAPTOP,
-    ModelConfig,
-    NewModelConfig,
-    load_model,
-    new_model,
-    num_parameters,
-)
+from kerneldojo.training.model_config import GPU, GPU_LARGE, LAPTOP, ModelConfig, NewModelConfig
+from kerneldojo.training.models import load_model, new_model, num_parameters
 from kerneldojo.training.optimizing import OptimizerConfig
 from kerneldojo.training.packing import Sample
 from kerneldojo.training.parallel import Ranks

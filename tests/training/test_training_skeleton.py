@@ -15,9 +15,11 @@ import torch
 import toy_world
 
 from kerneldojo.policies.weights import make_room
+from kerneldojo.training.adapters import with_lora
 from kerneldojo.training.checkpoints import Checkpoints
 from kerneldojo.training.learner import open_learner
-from kerneldojo.training.models import LoRAConfig, ModelConfig, NewModelConfig, new_model, with_lora
+from kerneldojo.training.model_config import LoRAConfig, ModelConfig, NewModelConfig
+from kerneldojo.training.models import new_model
 from kerneldojo.training.optimizing import OptimizerConfig
 from kerneldojo.training.packing import Sample, make_batches
 from kerneldojo.training.parallel import Ranks, whole_model

@@ -21,7 +21,7 @@ from kerneldojo.episodes import PlayConfig, first_episode, job_for, with_turn
 from kerneldojo.schema import Answer, Episode, Evaluation, Exploit, Job, Problem, Status, Timing
 from kerneldojo.training.config import EvaluationConfig, JudgeConfig, PackingConfig, RLConfig, SFTConfig
 from kerneldojo.training.journal import LogConfig
-from kerneldojo.training.models import ModelConfig, NewModelConfig
+from kerneldojo.training.model_config import ModelConfig, NewModelConfig
 from kerneldojo.training.optimizing import OptimizerConfig
 from kerneldojo.training.tokens import train_tokenizer
 

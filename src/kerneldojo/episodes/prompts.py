@@ -22,7 +22,7 @@ LANGUAGES = {
 }
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)  # as many problems as a laptop's run has: each is shown many times
 def _outline(source: str) -> str:
     return outline(source)
 

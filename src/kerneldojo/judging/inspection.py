@@ -16,7 +16,8 @@ import torch
 
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.inputs import InputSets
-from kerneldojo.devices.cuda.window import Sample, Side, Timed
+from kerneldojo.devices.cuda.sampling import Sample
+from kerneldojo.devices.cuda.window import Side, Timed
 from kerneldojo.judging.ruling import Ruling, exploit
 from kerneldojo.problems.pieces import num_bytes
 from kerneldojo.schema import Status

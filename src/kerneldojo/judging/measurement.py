@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kerneldojo.judging import preparation, profile, timing
+from kerneldojo.judging import figures, preparation, profile, timing
 from kerneldojo.judging.cause import check_cause, no_own_kernel
 from kerneldojo.judging.gate import Guest
 from kerneldojo.judging.gated_bench import Bench
@@ -104,13 +104,13 @@ class Measurement:
                 self._take_profile()
 
         bench.measure_alone(self.guest, findings, measure, self._of_candidate)
-        if doubt := timing.doubt(bench, series, findings, self.guest.slowness):
+        if doubt := figures.doubt(bench, series, findings, self.guest.slowness):
             findings.notes.append(f"timed twice: in the first series {doubt}")
             bench.measure_alone(self.guest, findings, measure, self._of_candidate)
         slowness = self.guest.slowness  # Of these windows: the profile may have one of its own.
         self._make_room()
         with findings.stage("timing"):
-            timing.finish(bench, series, self.match, findings)
+            figures.finish(bench, series, self.match, findings)
         if is_beside:
             with findings.stage("profile"):
                 found = profile.take_beside(self.match, findings)

@@ -15,6 +15,9 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from kerneldojo.judging.verdict import Findings
+from kerneldojo.schema import content_hash
+
 MOST_USES = 50
 LONGEST_SECONDS = 600.0
 MOST_KEPT = 512
@@ -81,3 +84,9 @@ def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
 
 def _width(interval: tuple[float, float]) -> float:
     return interval[1] - interval[0]
+
+
+def reference_key(findings: Findings) -> str:
+    """What a reference time depends on besides the device; the mode follows from the problem."""
+    protocol = findings.protocol
+    return content_hash("reference", findings.problem.hash, protocol.baseline, str(findings.precision_class))

@@ -14,7 +14,7 @@ from kerneldojo.policies.rows import SamplerConfig, ServedConfig
 from kerneldojo.schema import Settings, Status
 from kerneldojo.schema.base import NamedPath
 from kerneldojo.training.journal import LogConfig
-from kerneldojo.training.models import ModelConfig
+from kerneldojo.training.model_config import ModelConfig
 from kerneldojo.training.optimizing import OptimizerConfig
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]

@@ -25,7 +25,8 @@ from kerneldojo.policies.rows import SamplerConfig, Samples, ServedConfig, end_i
 from kerneldojo.policies.sampler import Sampler
 from kerneldojo.policies.weights import make_room
 from kerneldojo.training.checkpoints import load_state, random_state, restore_random_state
-from kerneldojo.training.models import ModelConfig, add_rows, check_path, loading, open_model
+from kerneldojo.training.model_config import ModelConfig
+from kerneldojo.training.models import add_rows, open_model
 from kerneldojo.training.optimizing import OptimizerConfig, Optimizers, check_rows
 from kerneldojo.training.packing import WIDTH_MULTIPLE, Batch, Sample, make_batches
 from kerneldojo.training.parallel import (
@@ -36,6 +37,7 @@ from kerneldojo.training.parallel import (
     shard,
     whole_model,
 )
+from kerneldojo.training.paths import check_path, loading
 from kerneldojo.training.scoring import Scorer, score_all, traits_of
 from kerneldojo.training.settings import ConfigError
 from kerneldojo.training.skeleton import fill, open_once, take_weights

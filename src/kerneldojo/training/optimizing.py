@@ -18,6 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from kerneldojo.schema import Settings
+from kerneldojo.training.muon import HostMuon
 from kerneldojo.training.settings import ConfigError
 
 ROUNDING = 1e-6
@@ -82,7 +83,8 @@ class Optimizers:
         self.peaks: list[float] = []
         if matrices:
             peak = config.matrix_learning_rate or config.learning_rate
-            muon = torch.optim.Muon(
+            has_bfloat16 = all(one.is_cuda for one in matrices)
+            muon = (torch.optim.Muon if has_bfloat16 else HostMuon)(
                 matrices,
                 lr=peak,
                 momentum=config.momentum,

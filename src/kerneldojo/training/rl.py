@@ -13,11 +13,9 @@ from its last checkpoint as if it had not been, and its journal has every step o
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from kerneldojo.episodes import seed_of
 from kerneldojo.files import write_whole
@@ -28,16 +26,18 @@ from kerneldojo.training.ahead import play_beside
 from kerneldojo.training.checkpoints import CheckpointError, Checkpoints
 from kerneldojo.training.config import RLConfig
 from kerneldojo.training.display import Display
+from kerneldojo.training.drawing import draw, load_problems
 from kerneldojo.training.fitting import check_sampler, check_template, fitted
+from kerneldojo.training.held_out import HeldOut
 from kerneldojo.training.journal import Journal, read_journal, tracker_of
 from kerneldojo.training.judges import judges_after_writing
 from kerneldojo.training.learner import Learner, open_learner
 from kerneldojo.training.metering import JudgeMeter
 from kerneldojo.training.models import num_parameters
+from kerneldojo.training.outage import Outage
 from kerneldojo.training.parallel import Ranks
 from kerneldojo.training.playing import Played, Player
 from kerneldojo.training.runs import Outcome, open_run, point
-from kerneldojo.training.settings import ConfigError
 from kerneldojo.training.steps import by_turn, step_data, summary, thin
 from kerneldojo.training.stopping import Stopped, StopSwitch
 from kerneldojo.training.updates import Updates
@@ -55,7 +55,7 @@ def train_rl(config: RLConfig, executor: Executor, ranks: Ranks, *, resume: bool
         JournalError: the tracker's package is missing, or the journal cannot be written.
     """
     tracker_of(config.log)
-    problems, held_out = _problems(config, config.problems, "problems"), _held_out(config)
+    problems, held_out = load_problems(config)
     with open_run(config, config.output, ranks, resume=resume, keep=config.keep_checkpoints) as (checkpoints, latest):
         learner = open_learner(
             config.model, config.optimizer, ranks, seed=config.seed, checkpoint=latest, sampler=_who_samples(config)
@@ -64,22 +64,6 @@ def train_rl(config: RLConfig, executor: Executor, ranks: Ranks, *, resume: bool
         check_sampler(learner)
         run = _Training(fitted(config, learner), learner, executor, problems, held_out, checkpoints)
         return run.run(latest, show=show and ranks.is_first)
-
-
-def _problems(config: RLConfig, specs: Sequence[str], key: str) -> list[Problem]:
-    from kerneldojo.problems.source import ProblemError
-    from kerneldojo.problems.suite import load_suite
-
-    try:
-        return load_suite(specs, config.size)
-    except ProblemError as error:
-        raise ConfigError(f"{key}: {error}") from error
-
-
-def _held_out(config: RLConfig) -> list[Problem]:
-    if not config.evaluation.problems:
-        return []
-    return _problems(config, config.evaluation.problems, "evaluation.problems")[: config.evaluation.num_problems]
 
 
 class _Training:
@@ -95,10 +79,8 @@ class _Training:
         checkpoints: Checkpoints,
     ) -> None:
         self.config, self.learner, self.ranks = config, learner, learner.ranks
-        self.problems, self.held_out, self.checkpoints = problems, held_out, checkpoints
-        self.step, self.best, self.looked = 0, (-1.0, -1), -1
-        self.num_lost, self.fault = 0, ""
-        """Steps in a row in which not one verdict came, and why (`fault_of`); those that needed none do not count."""
+        self.problems, self.checkpoints = problems, checkpoints
+        self.step, self.outage = 0, Outage()
         self.begun: Played | None = None
         """The step after this one, if it was begun already: as it was when the weights last changed."""
         self.stop = StopSwitch()
@@ -113,6 +95,7 @@ class _Training:
             self._check,
             judges_after_writing=judges_after_writing(config, self.ranks, executor),
         )
+        self.held_out = HeldOut(config, held_out, self.player)
 
     def _check(self) -> None:
         if self.ranks.count == 1:  # several ranks stop together, between two steps
@@ -126,7 +109,8 @@ class _Training:
         if self.ranks.is_first:
             after = self.step if latest is not None else -1
             journal = Journal(config.output, config.log, config.model_dump(mode="json"), after)
-        self._recall_evaluation(journal)
+        earlier = [] if journal is None else self.held_out.scores(read_journal(journal.path), self.step)
+        self.held_out.recall(self.ranks.from_first(earlier), self.step)
         size = f"{num_parameters(self.learner.model) / 1e6:.1f} M parameters, judged on {config.play.device}"
         try:
             with Display("rl", size, config.steps, enabled=show) as display, self.stop, self.meter:
@@ -153,8 +137,8 @@ class _Training:
             is_best = self._evaluate(journal, display)
             if self.updates.num_skipped >= config.max_skipped:
                 return f"loss or gradient was not finite {self.updates.num_skipped} times in a row"
-            if self.fault and self.num_lost >= config.max_skipped:
-                return f"not one verdict came in {self.num_lost} steps in a row: {self.fault}"
+            if reason := self.outage.ends_run(config.max_skipped):
+                return reason
             if (self.step % config.checkpoint_every == 0 or is_best) and self.step < config.steps:
                 self._save("", display)
         return "finished"
@@ -173,9 +157,7 @@ class _Training:
         ready = time.perf_counter()
         learned, seconds = self.updates.learn(data, self.step, played.scores)
         self.step += 1
-        fault = fault_of(played.episodes)
-        if fault is not None:
-            self.fault, self.num_lost = fault, self.num_lost + 1 if fault else 0
+        self.outage.note(played.episodes)
         self.begun = following
         self.player.verdicts.forget_measured()
         playing = {name: value - spent[name] for name, value in self.player.seconds.items()}
@@ -204,23 +186,13 @@ class _Training:
         """The episodes of the step after `step` others, before their first turn."""
         config, label = self.config, f"step-{step + 1:06d}"
         return self.player.begin(
-            self._draw_problems(step),
+            draw(self.problems, step, config.prompts_per_step, config.seed),
             config.play,
             samples=config.samples_per_prompt,
             temperature=config.sampling.temperature,
             seed=seed_of("step", config.seed, label),
             label=label,
         )
-
-    def _draw_problems(self, step: int) -> list[Problem]:
-        """A step's problems: a walk through all of them in an order that is shuffled anew each time round."""
-        count, size = self.config.prompts_per_step, len(self.problems)
-        places = range(step * count, (step + 1) * count)
-        orders = {
-            around: np.random.default_rng([self.config.seed, 2, around]).permutation(size)
-            for around in {place // size for place in places}
-        }
-        return [self.problems[orders[place // size][place % size]] for place in places]
 
     def _let_sampler_know(self) -> None:
         """From now on it writes with the weights of now, and says so."""
@@ -231,49 +203,14 @@ class _Training:
 
     def _evaluate(self, journal: Journal | None, display: Display) -> bool:
         """Play the held-out problems, if it is time to, and note what came out; whether it is the best so far."""
-        settings = self.config.evaluation
-        is_due = self.step % settings.every == 0 or self.step == self.config.steps
-        if not self.held_out or not is_due or self.looked == self.step:
+        if not self.held_out.is_due(self.step):
             return False
         self._let_sampler_know()
-        play = self.config.play
-        if settings.num_turns is not None:
-            play = play.model_copy(update={"num_turns": settings.num_turns})
-        start, waited = time.perf_counter(), self.player.seconds["wait"]
-        played = self.player.begin(
-            self.held_out,
-            play,
-            samples=settings.num_samples,
-            temperature=settings.temperature,
-            seed=seed_of("evaluation", self.config.seed, ""),
-            label="held-out",
-        )
-        self.player.finish(played)
-        results = summary(played.episodes)
-        is_best = self._note_score(score_of(results))
+        record, is_best = self.held_out.look(self.step)
         if journal is not None:
-            seconds = {"evaluate": time.perf_counter() - start, "wait": self.player.seconds["wait"] - waited}
-            evaluation = {**results, "turns": by_turn(played.episodes)}
-            verdicts = {"asked": played.num_asked, "judged": played.num_judged}
-            journal.write({"step": self.step, "evaluation": evaluation, "verdicts": verdicts, "seconds": seconds})
-            display.show_evaluation(self.step, results)
+            journal.write(record)
+            display.show_evaluation(self.step, record["evaluation"])
         return is_best
-
-    def _note_score(self, score: float) -> bool:
-        self.looked = self.step
-        if score <= self.best[0]:
-            return False
-        self.best = (score, self.step)
-        return True
-
-    def _recall_evaluation(self, journal: Journal | None) -> None:
-        """What the journal says of the weights of now: a run that was stopped while it looked has yet to look."""
-        scores: list[float] = []
-        if journal is not None:
-            records = [one for one in read_journal(journal.path) if one["step"] == self.step]
-            scores = [score_of(one["evaluation"]) for one in records if "evaluation" in one]
-        for score in self.ranks.from_first(scores):
-            self._note_score(score)
 
     def _write_rollouts(self, episodes: Sequence[Episode]) -> None:
         """One file a step, whole or not at all; a step that is played again replaces its own."""
@@ -289,8 +226,8 @@ class _Training:
         """Take up what `_save` noted."""
         counters = state["counters"]
         self.step, self.updates.num_skipped = counters["step"], counters["skipped"]
-        self.num_lost = counters.get("lost", 0)  # older checkpoints have none
-        self.best = (counters["best_score"], counters["best_step"])
+        self.outage.num_steps = counters.get("lost", 0)  # older checkpoints have none
+        self.held_out.best = (counters["best_score"], counters["best_step"])
         if "begun" in state:
             self.begun = Played.unpacked(state["begun"], self.config.play, self.config.sampling.temperature)
             self.player.order_again(self.begun)
@@ -300,9 +237,9 @@ class _Training:
         counters = {
             "step": self.step,
             "skipped": self.updates.num_skipped,
-            "lost": self.num_lost,
-            "best_score": self.best[0],
-            "best_step": self.best[1],
+            "lost": self.outage.num_steps,
+            "best_score": self.held_out.best[0],
+            "best_step": self.held_out.best[1],
         }
         model, best = self.config.output / "model", self.config.output / "best"
         save, state = self.learner.gather_weights(), {**self.learner.state(), "counters": counters}
@@ -312,23 +249,13 @@ class _Training:
             return reason
         try:
             point(model, self.checkpoints.save(self.step, save, state) / "model")
-            if self.best[1] in self.checkpoints.steps():
-                point(best, self.checkpoints.path(self.best[1]) / "model")
+            if self.held_out.best[1] in self.checkpoints.steps():
+                point(best, self.checkpoints.path(self.held_out.best[1]) / "model")
             self.checkpoints.prune(model, best)
         except CheckpointError as error:
             display.say(str(error))
             return str(error) if reason else ""
         return reason
-
-
-def score_of(results: Mapping[str, Any]) -> float:
-    """What weights are chosen by: the share of all answers of an evaluation that are 1.2 times as fast.
-
-    The log's figure is over those that were judged. By that a look at which the judge failed for all but one lucky
-    answer would be the best of the run.
-    """
-    count = results["num_samples"]
-    return float(results["fast_1.2"]) * (count - results["num_masked"]) / max(1, count)
 
 
 def _who_samples(config: RLConfig) -> SamplerConfig | ServedConfig:
@@ -337,22 +264,3 @@ def _who_samples(config: RLConfig) -> SamplerConfig | ServedConfig:
     if served is None:
         return config.sampling.engine
     return served.model_copy(update={"weights": served.weights or config.output / SERVED})
-
-
-def fault_of(episodes: Sequence[Episode]) -> str | None:
-    """Why not one answer got the verdict that it should have had; empty where one did, None where none was to have one.
-
-    An answer without code is scored by its form alone, which says nothing of the judge: neither that it is gone nor
-    that it is back.
-    """
-    turns = [turn for episode in episodes for turn in episode.turns]
-    if not turns:
-        return "no problem's prompt fits play.max_prompt_tokens"
-    due = [turn for turn in turns if turn.evaluation is not None or turn.answer.finish == "failed"]
-    if not due:
-        return None
-    if any(turn.reward is not None for turn in due):
-        return ""
-    evaluation = due[-1].evaluation
-    told = due[-1].answer.error if evaluation is None else evaluation.message
-    return " ".join(told.split()) or "its verdict gives no reason"

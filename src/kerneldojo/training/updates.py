@@ -22,9 +22,9 @@ from torch import Tensor
 from kerneldojo.algorithms import MismatchWarning, Prepared, kl_estimate, policy_loss, prepare
 from kerneldojo.algorithms.staleness import stale_weights
 from kerneldojo.episodes import opens_answer, seed_of
+from kerneldojo.training.adapters import is_adapter
 from kerneldojo.training.config import RLConfig
 from kerneldojo.training.learner import Learner, open_learner
-from kerneldojo.training.models import is_adapter
 from kerneldojo.training.packing import Batch, Sample, sample_of_token, token_offsets
 from kerneldojo.training.playing import Played
 from kerneldojo.training.settings import ConfigError

@@ -18,8 +18,9 @@ from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda import trials, window_rounds
 from kerneldojo.devices.cuda.inputs import Layout
 from kerneldojo.devices.cuda.page import Page
+from kerneldojo.devices.cuda.sampling import NUM_BLOCKS
 from kerneldojo.devices.cuda.trials import Trials
-from kerneldojo.devices.cuda.window import NUM_BLOCKS, Side, Stopwatch, Timed
+from kerneldojo.devices.cuda.window import Side, Stopwatch, Timed
 from kerneldojo.devices.cuda.window_rounds import Effort
 
 LAYOUT = Layout((256,), (1,), torch.float32)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kerneldojo.devices.cuda import stamps
 from kerneldojo.devices.cuda.inputs import Layout
+from kerneldojo.devices.cuda.sampling import BLOCK_BYTES, NUM_BLOCKS, NUM_NEAR, draw_plan
 from kerneldojo.devices.cuda.stamps import Extent, Stamp
-from kerneldojo.devices.cuda.window import BLOCK_BYTES, NUM_BLOCKS, NUM_NEAR, draw_plan
 
 
 @given(sizes=st.lists(st.integers(2, 10**6), min_size=1, max_size=64), gaps=st.randoms(use_true_random=False))

@@ -13,7 +13,8 @@ from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.inputs import Layout, num_sets, set_bytes
 from kerneldojo.devices.cuda.memory import OutOfRegionError, span
 from kerneldojo.devices.cuda.page import Late, Page
-from kerneldojo.devices.cuda.window import BLOCK_BYTES, disjoint, draw_plan, logical_indices
+from kerneldojo.devices.cuda.sampling import BLOCK_BYTES, draw_plan, logical_indices
+from kerneldojo.devices.cuda.window import disjoint
 
 
 @given(shape=st.lists(st.integers(1, 5), max_size=4), order=st.randoms(use_true_random=False))

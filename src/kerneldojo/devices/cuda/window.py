@@ -18,84 +18,23 @@ with the signal (`stamps`); and how long it takes is looked at and charged (`cha
 from __future__ import annotations
 
 import contextlib
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.arena import CudaArena
 from kerneldojo.devices.cuda.inputs import Layout
 from kerneldojo.devices.cuda.interpreter import alone_with_the_interpreter
+from kerneldojo.devices.cuda.sampling import BLOCK_BYTES, NUM_BLOCKS, Integers, Plan, Sample
 from kerneldojo.devices.cuda.stamps import Stamp
-
-BLOCK_BYTES = 256
-NUM_BLOCKS = 512
-"""Blocks in a sample, whatever the outputs' size. All are compared, window by window: of outputs of which a part is
-wrong, one in a hundred, a single window shows it with 99 %."""
-NUM_NEAR = 128
-"""Of these, blocks at places that correspond to those where the inputs were changed last."""
 
 END_SECONDS = 0.2
 """How long a side whose series is to end may still take over what it was told last."""
-
-Integers = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Which bytes of which outputs are sampled; drawn before the window, known to nobody else."""
-
-    calls: Integers
-    tensors: Integers
-    starts: Integers
-    """Byte within the output's memory at which a block begins."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """What was read of a window's outputs. `blocks` is the judge's own memory."""
-
-    plan: Plan
-    blocks: torch.Tensor
-    """(NUM_BLOCKS, BLOCK_BYTES) uint8."""
-    layouts: tuple[Layout, ...]
-
-    def read(self, tensor: int, call: int | None = None) -> torch.Tensor:
-        """What was read of one output, of one call or of all, flat, block by block in the plan's order."""
-        layout = self.layouts[tensor]
-        item = layout.dtype.itemsize
-        chosen = self.blocks[torch.from_numpy(self._rows(tensor, call)).to(self.blocks.device)]
-        return chosen[:, : self._per_block(layout) * item].contiguous().view(layout.dtype).reshape(-1)
-
-    def values(self, call: int, tensor: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """What was read of one output: logical indices into its flattened form, and values; equal lengths.
-
-        Order of the flattened form is that of `tensor.reshape(-1)`, whatever the strides.
-        """
-        layout = self.layouts[tensor]
-        starts = self.plan.starts[self._rows(tensor, call)]
-        positions = starts[:, None] // layout.dtype.itemsize + np.arange(self._per_block(layout))[None]
-        values = self.read(tensor, call)
-        indices = logical_indices(positions.reshape(-1), layout)
-        return torch.from_numpy(indices).to(values.device), values
-
-    def _rows(self, tensor: int, call: int | None) -> Integers:
-        is_meant = self.plan.tensors == tensor
-        return np.flatnonzero(is_meant if call is None else is_meant & (self.plan.calls == call))
-
-    @staticmethod
-    def _per_block(layout: Layout) -> int:
-        return min(BLOCK_BYTES, layout.num_bytes) // layout.dtype.itemsize
-
-    def has(self, call: int, tensor: int) -> bool:
-        """Whether something was read of one output."""
-        return bool(len(self._rows(tensor, call)))
 
 
 @dataclass(frozen=True)
@@ -297,60 +236,6 @@ class Stopwatch:
         items = np.array([layout.dtype.itemsize for layout in side.layouts], dtype=np.int64)
         inside = (offsets >= base) & (offsets <= base + size - lengths[None])
         return bool(inside.all() and (offsets % items[None] == 0).all())
-
-
-def draw_plan(length: int, layouts: Sequence[Layout], near: Sequence[tuple[int, int, int]] = ()) -> Plan:
-    """Choose secretly which blocks of the outputs of `length` calls are sampled: some of each output.
-
-    Args:
-        length: calls.
-        layouts: of a call's outputs.
-        near: where inputs were changed last, as `Stamp.places` has it. Outputs are read at the same part of their
-            length: the very elements where they lie as the input does, the same rows where they have as many.
-    """
-    generator = np.random.default_rng(secrets.randbits(128))
-    sizes = np.array([layout.num_bytes for layout in layouts], dtype=np.int64)
-    items = np.array([layout.dtype.itemsize for layout in layouts], dtype=np.int64)
-    pairs = length * len(layouts)
-    num_near = NUM_NEAR if near else 0
-    # Each output once in turn, the rest by size, so that a small second output is not overlooked.
-    turns = min(pairs, NUM_BLOCKS // 2)
-    rest = NUM_BLOCKS - turns - num_near
-    first = generator.permutation(pairs)[:turns]
-    by_size = generator.random(rest) * (sizes + 1).sum()
-    calls = np.concatenate([first // len(layouts), generator.integers(0, length, rest)])
-    tensors = np.concatenate([first % len(layouts), np.searchsorted(np.cumsum(sizes + 1), by_size, side="right")])
-    room = np.maximum(sizes[tensors] - BLOCK_BYTES, 0) // items[tensors]
-    starts = generator.integers(0, room + 1) * items[tensors]
-    # A tenth at the end of its output: what was left undone is often there.
-    last = generator.random(len(room)) < 0.1
-    plan = Plan(calls, tensors, np.where(last, room * items[tensors], starts))
-    if not near:
-        return plan
-    chosen = np.array(near, dtype=np.int64)[np.resize(generator.permutation(len(near)), num_near)]
-    tensors = generator.integers(0, len(layouts), num_near)
-    starts = chosen[:, 1] * (sizes // items)[tensors] // chosen[:, 2]
-    starts = np.minimum(starts, np.maximum(sizes - BLOCK_BYTES, 0)[tensors] // items[tensors]) * items[tensors]
-    return Plan(
-        np.concatenate([plan.calls, chosen[:, 0]]),
-        np.concatenate([plan.tensors, tensors]),
-        np.concatenate([plan.starts, starts]),
-    )
-
-
-def logical_indices(positions: Integers, layout: Layout) -> Integers:
-    """Where elements at `positions` of a dense tensor's memory are in `tensor.reshape(-1)`."""
-    remaining = positions.copy()
-    result = np.zeros_like(positions)
-    factors = np.cumprod([1, *reversed(layout.shape[1:])])[::-1] if layout.shape else np.ones(0, dtype=np.int64)
-    order = sorted(range(len(layout.shape)), key=lambda axis: -layout.stride[axis])
-    for axis in order:
-        if layout.shape[axis] == 1:
-            continue
-        index = remaining // layout.stride[axis]
-        remaining -= index * layout.stride[axis]
-        result += index * int(factors[axis])
-    return result
 
 
 def disjoint(offsets: Integers, lengths: Sequence[int]) -> bool:

@@ -17,8 +17,9 @@ from statistics import median
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.fits import Fit, Window
 from kerneldojo.devices.cuda.inputs import InputSets, Layout
+from kerneldojo.devices.cuda.sampling import Plan, draw_plan
 from kerneldojo.devices.cuda.series import Series, charge, fits
-from kerneldojo.devices.cuda.window import Plan, Side, Stopwatch, Timed, draw_plan
+from kerneldojo.devices.cuda.window import Side, Stopwatch, Timed
 
 ASK_EVERY = 4
 """Rounds from one look at the interval, the clocks and the cores to the next: some 20 ms, so looking costs little."""

@@ -1,0 +1,203 @@
+"""From series of windows to a verdict's figures: what a call took, what is charged, and what no honest kernel can take.
+
+Nothing here runs a candidate: the windows were timed (`timing`), and the device may be others' by now.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kerneldojo.contestant import tree
+from kerneldojo.devices.cuda import charges, head_starts
+from kerneldojo.devices.cuda.series import Series
+from kerneldojo.devices.cuda.series import charge as charge_of
+from kerneldojo.devices.cuda.trials import Trials
+from kerneldojo.judging.contestant import Answer
+from kerneldojo.judging.inspection import Witness
+from kerneldojo.judging.outputs import check_outputs
+from kerneldojo.judging.preparation import Prepared
+from kerneldojo.judging.reference_times import reference_key
+from kerneldojo.judging.rounds import Match, secret_seed
+from kerneldojo.judging.ruling import Ruling, exploit
+from kerneldojo.judging.verdict import SLOW_HOST, Findings
+from kerneldojo.schema import Roofline, Status, Timing
+
+MAY_BE_LAUNCHES_US = 70.0
+"""No launch binds what is slower: nearly all of the suite's kernels that differ between verdicts are quicker."""
+MOSTLY = 0.7
+"""Nor what the memory needs for the problem's own data for more than this part of it."""
+
+
+def doubt(bench: Any, prepared: Prepared, findings: Findings, slowness: float) -> str:
+    """Why the last series should not stand alone, or nothing. What is slow about a host lasts for seconds at times, so
+    that one series is not enough to hold it against a candidate. Who cheats in one series alone is timed in the other.
+
+    Slow cores, too, are a reason whatever the figure is: who could have more series until one is good would be timed
+    as quicker than it is.
+
+    Args:
+        bench: whose stopwatch it was.
+        prepared: with the series in it.
+        findings: the protocol, and what is known of the problem.
+        slowness: of the cores in its window; see `cores.Reserved`.
+    """
+    assert prepared.result is not None
+    series, fits = prepared.result.series, prepared.result.fitted
+    if "contestant" not in fits or "reference" not in fits:
+        return ""
+    charge = charge_of(series, fits, "contestant", "reference")
+    if charge.batched:
+        return "its calls looked batched"
+    if _early_us(prepared.result) > head_starts.EARLY_US:
+        return "it seemed to work before the clock"
+    if charge.interval_us[1] < 1000 * (_limit_ms(bench, findings) or 0.0):
+        return "it seemed faster than the memory"
+    is_known = bench.reference_times is not None and bench.reference_times.has(reference_key(findings))
+    measured = ("contestant",) if is_known else ("contestant", "reference")
+    for name in measured:
+        if charges.is_blurred(fits[name].per_call_us, fits[name].interval_us):
+            return f"the {name}'s times scattered"
+    quickest_us = min(fits[name].per_call_us for name in measured)
+    is_moving = 1000 * _moving_ms(bench, findings) > MOSTLY * quickest_us
+    if slowness > SLOW_HOST and quickest_us < MAY_BE_LAUNCHES_US and not is_moving:
+        return f"the host's cores took {slowness:.1f} times as long as at their quickest"
+    return ""
+
+
+def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> None:
+    """Fill in the timings of `findings`; others may use the device.
+
+    Args:
+        bench: whose stopwatch it was.
+        prepared: with the series in it.
+        match: who took part.
+        findings: to be filled in.
+
+    Raises:
+        Ruling: wrong or deferred work in timed calls; below the physical limit.
+    """
+    assert prepared.result is not None and prepared.inspection is not None
+    inspection, prepared.inspection = prepared.inspection, None
+    prepared.inputs.forget_bases()  # There may be no room for them beside what they are compared with.
+    inspection.compare()
+    while inspection.witnesses:
+        _check(match, inspection.witnesses.pop(), prepared.values)
+    _check_before_the_clock(prepared.result)
+    _fill(bench, findings, match, prepared.result)
+    _hold_against_limit(bench, findings)
+
+
+def _early_us(result: Trials) -> float:
+    return head_starts.early_us(result.series["contestant"].windows, result.series["reference"].windows)
+
+
+def _check_before_the_clock(result: Trials) -> None:
+    """See that the candidate did nothing while its context was brought in, when its inputs were nearly all there."""
+    early = _early_us(result)
+    if early > head_starts.MOST_EARLY_US:
+        raise exploit("early_work", f"before each timed window it worked for {early:.0f} us, and no clock ran yet")
+
+
+def _check(match: Match, witness: Witness, values: Any) -> None:
+    """Compare a whole output of a timed call with the oracle, and with what the clock's own sample had seen."""
+    for number, indices, sampled in witness.sampled:
+        later = witness.outputs[number].reshape(-1)[indices]
+        if not torch.equal(later.nan_to_num(7.0), sampled.nan_to_num(7.0)):
+            raise exploit("deferred_work", "an output still changed after the call had been reported as done")
+    remaining = iter(witness.inputs)
+    inputs = tree.with_tensors(values, remaining)
+    expected = match.reference.expect("timed", inputs, match.conduct.variants, secret_seed())
+    answer = Answer(
+        outputs=witness.outputs,
+        kinds=[{} for _ in witness.outputs],
+        untold=None,
+        work=[],
+        specializations=[],
+        elapsed=0.0,
+    )
+    try:
+        check_outputs(answer, expected, match.conduct.reduction_length, match.delivery)
+    except Ruling as ruling:
+        if ruling.status is Status.EXPLOIT:
+            raise
+        raise exploit("wrong_when_timed", "its outputs were right in the rounds and wrong in timed calls") from None
+
+
+def _fill(bench: Any, findings: Findings, match: Match, result: Trials) -> None:
+    fits = result.fitted
+    if "contestant" not in fits or "reference" not in fits:
+        raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the device was disturbed during all windows")
+    mine, theirs = fits["contestant"], fits["reference"]
+    charge = charge_of(result.series, fits, "contestant", "reference")
+    reference_us, interval_us = theirs.per_call_us, theirs.interval_us
+    if bench.reference_times is not None:
+        reference_us, interval_us = bench.reference_times.settle(reference_key(findings), reference_us, interval_us)
+    mine_us = charges.no_less(charge.per_call_us, charge.interval_us, mine.mean_us)
+    theirs_us = charges.no_more(reference_us, interval_us)
+    if theirs_us <= 0:
+        raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the host was too busy for times to be taken")
+    if (mine_us, theirs_us) != (charge.per_call_us, reference_us):
+        findings.notes.append("times scattered: of the intervals, the ends count that do the candidate no favour")
+    if (early := _early_us(result)) > head_starts.EARLY_US:
+        findings.notes.append(f"paid for {early - head_starts.EARLY_US:.0f} us before the calls of each window")
+    findings.reference_timing = _timing(result, result.series["reference"], theirs_us, interval_us)
+    findings.timing = _timing(result, result.series["contestant"], mine_us, charge.interval_us).model_copy(
+        update={
+            "first_call_ms": 1000 * match.seen.first_call_seconds or None,
+            "construction_ms": 1000 * match.contestant.construction_seconds or None,
+        }
+    )
+    findings.naive_speedup = findings.speedup
+    findings.full_fit = mine
+    is_silent = "twin" in fits and not result.series["twin"].failed
+    findings.silenced_fit = fits["twin"] if is_silent else None
+    if result.watch.reasons:
+        findings.notes.append(f"the device was throttled while it was timed: {', '.join(result.watch.reasons)}")
+    if charge.batched:
+        findings.notes.append(f"charged as single calls: {charge.evidence}")
+
+
+def _timing(result: Trials, series: Series, per_call_us: float, interval_us: tuple[float, float]) -> Timing:
+    spans = sorted(series.spans_us)
+    device_us = spans[len(spans) // 2] if spans else None
+    return Timing(
+        source="measured",
+        median_ms=per_call_us / 1000,
+        confidence_interval_ms=(interval_us[0] / 1000, interval_us[1] / 1000),
+        num_trials=sum(window.length for window in series.windows),
+        judge_ms=per_call_us / 1000,
+        device_ms=device_us / 1000 if device_us is not None else None,
+        clock_mhz=result.watch.range_mhz,
+    )
+
+
+def _moving_ms(bench: Any, findings: Findings) -> float:
+    """What memory at its peak takes to move the problem's own data, with nothing of it in the cache; 0 if unknown."""
+    bandwidth = bench.clock.peak_bandwidth()
+    return 1000 * (findings.compulsory_bytes or 0) / bandwidth if bandwidth else 0.0
+
+
+def _limit_ms(bench: Any, findings: Findings) -> float | None:
+    """The time that the problem's own data takes to move, what fits into the L2 cache aside; None if nobody knows."""
+    bandwidth = bench.clock.peak_bandwidth()
+    if not bandwidth or not findings.compulsory_bytes:
+        return None
+    return 1000 * max(0, findings.compulsory_bytes - bench.stopwatch.l2_bytes) / (1.05 * bandwidth)
+
+
+def _hold_against_limit(bench: Any, findings: Findings) -> None:
+    """No kernel is faster than the problem's own data can move."""
+    least_ms, kernel_ms = _limit_ms(bench, findings), findings.timing.median_ms
+    if least_ms is None or not kernel_ms:
+        return
+    interval = findings.timing.confidence_interval_ms
+    if interval is not None and interval[1] < least_ms:
+        raise exploit("below_physical_limit", "it is faster than the memory can move the problem's own data")
+    findings.roofline = Roofline(
+        limit_ms=least_ms,
+        fraction=least_ms / kernel_ms,
+        bound="memory",
+        compulsory_bytes=findings.compulsory_bytes,
+    )
