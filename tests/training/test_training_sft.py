@@ -232,6 +232,13 @@ def test_the_panel_shows_what_happened() -> None:
     assert len(curve(display.history["reward"])) == 29
 
 
+def test_what_is_rounding_alone_is_shown_as_nothing() -> None:
+    display = Display("rl", "", 3, enabled=False)
+    for step, kl in enumerate((3e-15, -2e-15, float("nan"), float("inf"), 2e-15)):
+        display.show_rl({"step": step, "kl": kl}, 0.5)
+    assert curve(display.history["kl"]) == "▁▁  ▁" and display.history["kl"][-1] == 0
+
+
 def test_a_curve_has_gaps_where_a_number_is_not_finite() -> None:
     """Else the first loss that is no number would end the run, on a terminal, and without a checkpoint."""
     nan, inf = float("nan"), float("inf")

@@ -128,7 +128,7 @@ def _speed(evaluation: Evaluation) -> Iterator[RenderableType]:
     table.add_row("kernel", Bar(kernel / longest if longest else 0, style=style), _time(evaluation.timing, kernel))
     if reference is not None:
         share = reference / longest if longest else 0
-        table.add_row("reference", Bar(share, style="blue"), _time(evaluation.reference_timing, reference))
+        table.add_row("reference", Bar(share, style="bright_blue"), _time(evaluation.reference_timing, reference))
     limit = evaluation.roofline
     if limit is not None and limit.fraction is not None:
         words = f"{percent(limit.fraction)} of the limit, {duration(limit.limit_ms)} ({limit.bound})"
@@ -192,13 +192,13 @@ def _kernels(evaluation: Evaluation) -> Iterator[RenderableType]:
         table.add_row(*_kernel_row(kernel, total))
     if rest:
         time = sum(kernel.device_ms for kernel in rest)
-        table.add_row(f"  {len(rest)} more", Bar(time / total if total else 0, style="blue"), duration(time))
+        table.add_row(f"  {len(rest)} more", Bar(time / total if total else 0, style="bright_blue"), duration(time))
     yield table
 
 
 def _kernel_row(kernel: KernelTime, total_ms: float) -> tuple[Text, Bar, str]:
     share = kernel.device_ms / total_ms if total_ms else 0.0
-    style = "green" if kernel.own else "blue"
+    style = "green" if kernel.own else "bright_blue"
     name = Text.assemble(("● " if kernel.own else "○ ", style), one_line(kernel.name, limit=60))
     launches = f", {kernel.num_launches:g} launches" if kernel.num_launches != 1 else ""
     return name, Bar(share, style=style), f"{duration(kernel.device_ms)} {percent(share)}{launches}"

@@ -22,7 +22,13 @@ from rich.text import Text
 BLOCKS = "▁▂▃▄▅▆▇█"
 WIDTH = 32
 """Characters of a curve."""
-PHASES = (("generate", "cyan"), ("wait", "yellow"), ("score", "blue"), ("update", "green"), ("evaluate", "magenta"))
+PHASES = (
+    ("generate", "cyan"),
+    ("wait", "yellow"),
+    ("score", "bright_blue"),
+    ("update", "green"),
+    ("evaluate", "magenta"),
+)
 """What the policy's time goes into; `wait` is for verdicts, with nothing else to do."""
 
 
@@ -109,7 +115,8 @@ class Display:
             self._live.update(self.picture())
 
     def _remember(self, name: str, value: float) -> None:
-        self.history.setdefault(name, deque(maxlen=4096)).append(value)
+        # Sums of differences that are none leave 1e-15, which would be drawn like anything else.
+        self.history.setdefault(name, deque(maxlen=4096)).append(round(value, 12))
 
     def picture(self) -> RenderableType:
         """The panel as it is now."""
