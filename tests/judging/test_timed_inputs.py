@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from kerneldojo.devices.cuda import page as pages
+from kerneldojo.devices.cuda.content import Way, flat
 from kerneldojo.devices.cuda.inputs import InputSets, Layout
 from kerneldojo.devices.cuda.sampling import BLOCK_BYTES, NUM_BLOCKS, Sample, draw_plan
 from kerneldojo.devices.cuda.window import Timed
@@ -35,7 +36,8 @@ class Region:
 
 
 def drawn() -> list[torch.Tensor]:
-    """A set of inputs: some that are moved about, of odd sizes too, one that is not, one of which a part is missing."""
+    """A set of inputs: some that are moved about, of odd sizes too, one that is not, one of which a part is missing;
+    and one of each kind that is changed in a way of its own."""
     holed = torch.randn(64, 33)
     holed[3] = float("nan")
     return [
@@ -45,14 +47,20 @@ def drawn() -> list[torch.Tensor]:
         holed,
         torch.randn(5).to(torch.float8_e4m3fn),
         torch.empty(0),
+        torch.tril(torch.randn(20, 20)).t(),
+        torch.rand(30, 9).to(torch.bfloat16),
+        torch.randn(3, 14, 14),
     ]
+
+
+WAYS: list[Way] = ["rotate", "rotate", "choose", "rotate", "rotate", "rotate", "mix", "turn", "swing"]
 
 
 @pytest.fixture
 def inputs() -> InputSets:
     region: Any = Region(1 << 20)
     bases = [drawn() for _ in range(3)]
-    return InputSets(region, bases, [True, True, False, True, True, True], COUNT)
+    return InputSets(region, bases, WAYS, COUNT)
 
 
 def views(inputs: InputSets, index: int) -> list[torch.Tensor]:
@@ -119,12 +127,12 @@ def test_a_side_that_ends_before_it_has_written_the_last_part_does_not_make_inpu
         assert kept == [list(map(bits, views(inputs, index))) for index in range(LENGTH)]
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", [0, 1, 2, 3, 4, 6, 7, 8])
 def test_one_element_that_somebody_wrote_is_seen(inputs: InputSets, number: int) -> None:
     inputs.refresh(LENGTH)
     stamp(inputs)
     kept = [bits(tensor) for tensor in inputs.written(1)]
-    place = inputs._targets[1][number].view(torch.uint8)
+    place = flat(inputs._targets[1][number]).view(torch.uint8)
     place[-1] ^= 1
     now = [bits(tensor) for tensor in views(inputs, 1)]
     assert inputs.differs(1)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerneldojo.contestant import tree
-from kerneldojo.devices.cuda.inputs import InputSets, Layout, may_shuffle, num_sets
+from kerneldojo.devices.cuda.content import Way, may_shuffle, way_of
+from kerneldojo.devices.cuda.inputs import InputSets, Layout, num_sets
 from kerneldojo.devices.cuda.memory import SharedRegion
 from kerneldojo.devices.cuda.trials import Trials
 from kerneldojo.judging.contestant import Contestant
@@ -25,6 +26,8 @@ from kerneldojo.judging.verdict import Findings
 NUM_BASES = 4
 """Sets of inputs that are drawn from the problem; timed calls get these, moved about."""
 MAX_SETS = 128
+REPEATED = "timed inputs were repeated, for nothing may be changed in them: a kept answer would not be seen"
+"""Said of problems that have none but indices, flags and what is sorted."""
 TWIN_SECONDS = 20.0
 """For the twin's first call; one that hangs without its kernels depends on them."""
 
@@ -88,7 +91,10 @@ def prepare(match: Match, drawn: list[Any], region: SharedRegion, findings: Find
     bases = [tree.tensors(values) for values in drawn]
     layouts = [Layout.of(tensor) for tensor in bases[0]]
     count = max(1, num_sets(layouts, region.size, MAX_SETS))
-    inputs = InputSets(region, bases, [may_shuffle(tensor) for tensor in bases[0]], count)
+    ways: list[Way] = [way_of(column, is_only=len(layouts) == 1) for column in zip(*bases, strict=True)]
+    if all(way == "choose" for way in ways):
+        findings.notes.append(REPEATED)
+    inputs = InputSets(region, bases, ways, count)
     inputs.refresh(count)
     hosted = {"contestant": contestant.hosted, "reference": reference.hosted}
     sets = {name: nodes(party, drawn[0], inputs) for name, party in hosted.items()}

@@ -249,13 +249,18 @@ def is_structural(x: torch.Tensor) -> bool:
     """Whether the values of `x` mean something beyond their size: integers, flags, labels, probabilities, constants."""
     if not x.is_floating_point() or x.numel() < 2:
         return True
-    # A constant column tells more than a sample from one corner would; strided samples reach everywhere.
-    sample = x.flatten()[:: max(1, x.numel() // 4096)].float()
-    if not bool(torch.isfinite(sample).all()):
-        return True
-    if len(torch.unique(sample)) <= min(FEW_VALUES, x.numel() - 1):
-        return True
-    return _is_probability(x)
+    return not bool(torch.isfinite(_sample(x)).all()) or has_few_values(x) or is_probability(x)
+
+
+def has_few_values(x: torch.Tensor) -> bool:
+    """Whether a tensor of two elements at least has no more distinct values than labels or flags have, by a sample."""
+    return len(torch.unique(_sample(x))) <= min(FEW_VALUES, x.numel() - 1)
+
+
+def _sample(x: torch.Tensor) -> torch.Tensor:
+    """Some 4,096 values. A constant column tells more than a sample from one corner would; this one reaches
+    everywhere."""
+    return x.flatten()[:: max(1, x.numel() // 4096)].float()
 
 
 def _without_expansion(x: torch.Tensor) -> torch.Tensor:
@@ -266,7 +271,8 @@ def _without_expansion(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def _is_probability(x: torch.Tensor) -> bool:
+def is_probability(x: torch.Tensor) -> bool:
+    """Whether the last dimension of `x` holds distributions: nothing is negative, and sums are 1."""
     if x.dim() == 0 or x.shape[-1] < 2 or bool((x < 0).any()):
         return False
     sums = x.float().sum(dim=-1)

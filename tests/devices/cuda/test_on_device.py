@@ -262,7 +262,7 @@ class Race:
         bases = [[torch.randn(shape, device="cuda")] for _ in range(3)]
         layouts = [Layout.of(bases[0][0])]
         with SharedRegion.create(count * layouts[0].num_bytes) as region:
-            inputs = InputSets(region, bases, [True], count)
+            inputs = InputSets(region, bases, ["rotate"], count)
             heap = max(4 << 30, 4 * count * layouts[0].num_bytes)
             with (
                 hosted(server, inputs=region, heap_bytes=heap) as reference,

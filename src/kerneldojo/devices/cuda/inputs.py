@@ -1,12 +1,10 @@
 """Inputs of timed calls: many sets in one shared region, with content that nobody has seen before.
 
 Every call of a window has a set of its own, so that every call meets a cold cache, and before every window the judge
-writes all sets anew. Drawing them from the problem each time would cost more than the timing, so fresh content is made
-from a few drawn sets: a tensor that may be shuffled is rotated by a secret distance, which keeps its distribution but
-moves every element; the others (indices, masks, anything with structure) are taken from a secretly chosen set.
+writes all sets anew, with content made from a few drawn sets (`content`).
 
-Last of all a stamp exchanges words and blocks at secret places of the shufflable tensors (`stamps`). It takes
-microseconds and makes whatever was computed from the content before worthless.
+Last of all a stamp exchanges words and blocks at secret places of what is rotated (`stamps`). It takes microseconds and
+makes whatever was computed from the content before worthless.
 
 Whoever is timed can write to this memory, too, and the reference meets it afterwards: an input that makes the answer
 easy would make the two agree. So the judge remembers what it wrote, can say it again (`written`), and tells whether it
@@ -22,10 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from kerneldojo.devices.cuda.content import Recipe, Way, draw_recipe, flat, most_distance, write
 from kerneldojo.devices.cuda.memory import SharedRegion, span
-from kerneldojo.devices.cuda.rotation import Rotation, rotate, rotate_all
+from kerneldojo.devices.cuda.rotation import Rotation, rotate_all
 from kerneldojo.devices.cuda.stamps import Extent, Stamp, Swap, draw_exchange, draw_swap
-from kerneldojo.problems.distributions import is_structural
 from kerneldojo.problems.pieces import pieces
 
 ALIGNMENT = 512
@@ -67,19 +65,22 @@ class InputSets:
     Args:
         region: shared memory.
         bases: drawn sets, each a list of tensors on the device with equal layouts; at least one.
-        shufflable: for each tensor of a set, whether its elements may be moved about.
+        ways: for each tensor of a set, how new content is made of it.
         count: number of sets.
     """
 
     def __init__(
-        self, region: SharedRegion, bases: Sequence[Sequence[torch.Tensor]], shufflable: Sequence[bool], count: int
+        self, region: SharedRegion, bases: Sequence[Sequence[torch.Tensor]], ways: Sequence[Way], count: int
     ) -> None:
         self.layouts = [Layout.of(tensor) for tensor in bases[0]]
         self.count = count
         if num_sets(self.layouts, region.size, count) < count:
             raise ValueError(f"{count} sets do not fit into {region.size} bytes")
-        self._bases = [[_storage(tensor) for tensor in base] for base in bases]
-        self._shufflable = list(shufflable)
+        self._bases = [list(drawn) for drawn in zip(*bases, strict=True)]
+        """Each tensor as it was drawn."""
+        self._ways = list(ways)
+        self._most = [most_distance(way, tensor) for way, tensor in zip(ways, bases[0], strict=True)]
+        self._num_bases = len(bases)
         self._region = region
         self.num_fresh = 0
         """Sets that were written last, the first ones."""
@@ -92,15 +93,15 @@ class InputSets:
                 position += -(-layout.num_bytes // ALIGNMENT) * ALIGNMENT
         self._targets = [
             [
-                region.tensor(offset, values.shape, (1,), values.dtype)
-                for offset, values in zip(offsets, self._bases[0], strict=True)
+                region.tensor(offset, layout.shape, layout.stride, layout.dtype)
+                for offset, layout in zip(offsets, self.layouts, strict=True)
             ]
             for offsets in self._offsets
         ]
         self._set_bytes = set_bytes(self.layouts)
         self._words = region.tensor(0, (region.size // 4,), (1,), torch.int32)
-        self._content: list[tuple[int, list[int]]] = [(0, [])] * count
-        """Of each set: which base it was made from, and how far each of its tensors was rotated."""
+        self._recipes = [Recipe(0, 0, (), 0)] * count
+        """What each set is made of."""
         self._swap: Swap | None = None
         self._stamp: Stamp | None = None
         """What was drawn since something was written last."""
@@ -116,42 +117,54 @@ class InputSets:
     def refresh(self, length: int) -> None:
         """Write new content into the first `length` sets. Asynchronous."""
         self._stamp, self.num_fresh = None, length
-        for index in range(length):
-            number = secrets.randbelow(len(self._bases))
-            pairs = zip(self._bases[number], self._shufflable, strict=True)
-            distances = [_distance(len(values), shuffled=shuffled) for values, shuffled in pairs]
-            self._content[index] = number, distances
-        for tensor in range(len(self.layouts)):
-            rotate_all(
-                [
-                    Rotation(self._targets[index][tensor], self._bases[base][tensor], far[tensor])
-                    for index, (base, far) in enumerate(self._content[:length])
-                ]
-            )
+        recipes = [draw_recipe(self._num_bases, self._most) for _ in range(length)]
+        self._recipes[:length] = recipes
+        for tensor, (way, bases) in enumerate(zip(self._ways, self._bases, strict=True)):
+            targets = [self._targets[index][tensor] for index in range(length)]
+            if way in ("rotate", "choose"):
+                rotate_all(
+                    [
+                        Rotation(flat(target), flat(bases[recipe.base]), recipe.distances[tensor])
+                        for target, recipe in zip(targets, recipes, strict=True)
+                    ]
+                )
+                continue
+            for target, recipe in zip(targets, recipes, strict=True):
+                write(target, way, bases, recipe, tensor)
 
     def written(self, index: int) -> list[torch.Tensor]:
         """What was written into a set of this round, stamp included, as tensors of their own."""
-        number, distances = self._content[index]
         found: list[torch.Tensor] = []
-        for tensor, (values, layout) in enumerate(zip(self._bases[number], self.layouts, strict=True)):
-            flat = torch.empty_like(values)
-            rotate(flat, values, distances[tensor])
+        for tensor, layout in enumerate(self.layouts):
+            made = self._made(index, tensor)
             if self._stamp is not None:
-                words = flat.view(torch.uint8)[: layout.num_bytes // 4 * 4].view(torch.int32)
+                words = flat(made).view(torch.uint8)[: layout.num_bytes // 4 * 4].view(torch.int32)
                 self._stamp.apply(words, index, self._offsets[0][tensor])
-            found.append(flat.as_strided(layout.shape, layout.stride))
+            found.append(made)
         return found
+
+    def _made(self, index: int, tensor: int) -> torch.Tensor:
+        """An input of a set as it was before the stamp, as a tensor of its own."""
+        bases, layout = self._bases[tensor], self.layouts[tensor]
+        made = torch.empty_like(flat(bases[0])).as_strided(layout.shape, layout.stride)
+        write(made, self._ways[tensor], bases, self._recipes[index], tensor)
+        return made
 
     def differs(self, index: int) -> torch.Tensor:
         """Whether a set has other content than `written` says, as one truth value on its device. Asynchronous.
 
-        No copies are made: what the stamp exchanged is exchanged back meanwhile.
+        No copies are made of what is rotated: what the stamp exchanged is exchanged back meanwhile.
         """
-        number, distances = self._content[index]
+        recipe = self._recipes[index]
         if self._stamp is not None:
             self._stamp.toggle(index)
         found = torch.zeros((), dtype=torch.bool, device=self._words.device)
-        for target, values, distance in zip(self._targets[index], self._bases[number], distances, strict=True):
+        for tensor, way in enumerate(self._ways):
+            target, distance = flat(self._targets[index][tensor]), 0
+            if way in ("rotate", "choose"):
+                values, distance = flat(self._bases[tensor][recipe.base]), recipe.distances[tensor]
+            else:
+                values = flat(self._made(index, tensor))
             kept = len(values) - distance
             for now, then in ((target[distance:], values[:kept]), (target[:distance], values[kept:])):
                 for piece, right in pieces(_bits(now), _bits(then)):
@@ -173,8 +186,8 @@ class InputSets:
         """Inputs of which blocks may change places."""
         found = [
             Extent(offset, layout.num_bytes, layout.dtype.itemsize)
-            for offset, layout, shuffled in zip(self._offsets[0], self.layouts, self._shufflable, strict=True)
-            if shuffled
+            for offset, layout, way in zip(self._offsets[0], self.layouts, self._ways, strict=True)
+            if way == "rotate"
         ]
         return [extent for extent in found if extent.num_bytes >= 2 * extent.unit and extent.item_bytes <= 16]
 
@@ -184,38 +197,12 @@ class InputSets:
             (self._offsets[index][tensor] // 4, layout.num_bytes // 4)
             for index in range(length)
             for tensor, layout in enumerate(self.layouts)
-            if self._shufflable[tensor] and layout.num_bytes >= 8 and layout.dtype.itemsize <= 4
+            if self._ways[tensor] == "rotate" and layout.num_bytes >= 8 and layout.dtype.itemsize <= 4
         ]
         secrets.SystemRandom().shuffle(places)
         return places[:64]
 
 
-def _distance(count: int, *, shuffled: bool) -> int:
-    """By how many of `count` elements to rotate them: secret."""
-    return secrets.randbelow(count) if shuffled and count > 1 else 0
-
-
-def _storage(tensor: torch.Tensor) -> torch.Tensor:
-    """The memory from a tensor's first element to its last, flat."""
-    layout = Layout.of(tensor)
-    return tensor.as_strided((layout.num_bytes // layout.dtype.itemsize,), (1,))
-
-
 def _bits(flat: torch.Tensor) -> torch.Tensor:
     """Elements as integers: a number that is none does not equal itself."""
     return flat.view(_INTEGERS[flat.element_size()]) if len(flat) else flat
-
-
-def may_shuffle(tensor: torch.Tensor) -> bool:
-    """Whether moving elements about leaves an input what it is: no labels, no zeros that mean something, no order."""
-    if is_structural(tensor) or tensor.dim() == 0:
-        return False
-    if int((tensor == 0).sum()) > 1e-3 * tensor.numel():
-        return False
-    square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2]
-    if square and torch.equal(tensor, tensor.transpose(-1, -2)):
-        return False
-    if tensor.shape[-1] <= 2:
-        return True
-    rises = tensor[..., 1:] >= tensor[..., :-1]
-    return 0.05 < int(rises.sum()) / rises.numel() < 0.95

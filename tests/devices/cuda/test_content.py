@@ -1,0 +1,158 @@
+"""What is made of drawn sets is new, and has the structure that they had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from kerneldojo.devices.cuda.content import Way, draw_recipe, flat, may_shuffle, most_distance, way_of, write
+from kerneldojo.problems.distributions import is_probability
+
+Draw = Callable[[], torch.Tensor]
+
+
+def symmetric() -> torch.Tensor:
+    half = torch.randn(2, 24, 24)
+    return half + half.mT
+
+
+def distributions() -> torch.Tensor:
+    return torch.rand(40, 12).softmax(-1)
+
+
+def lower() -> torch.Tensor:
+    return torch.tril(torch.rand(32, 32))
+
+
+def banded() -> torch.Tensor:
+    return torch.triu(torch.tril(torch.randn(64, 64), 1), -1)
+
+
+def sparse() -> torch.Tensor:
+    return torch.relu(torch.randn(50, 20))
+
+
+def symmetric_band() -> torch.Tensor:
+    half = banded()
+    return half + half.mT
+
+
+def nearly_symmetric() -> torch.Tensor:
+    half = torch.randn(24, 40)
+    product = half @ half.mT
+    return product + 1e-6 * torch.randn_like(product)
+
+
+def causal_distributions() -> torch.Tensor:
+    weights = torch.tril(torch.rand(32, 32) + 0.1)
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def causal() -> torch.Tensor:
+    return torch.ones(16, 16).tril() * 2 - 1
+
+
+WAYS: list[tuple[str, Draw, bool, Way]] = [
+    ("plain", lambda: torch.randn(30, 20), False, "rotate"),
+    ("triangle", lower, False, "mix"),
+    ("triangle of a column-major matrix", lambda: lower().t(), False, "mix"),
+    ("band", banded, False, "mix"),
+    ("half precision with holes", lambda: lower().half(), False, "mix"),
+    ("zeros of its own, alone", sparse, True, "mix"),
+    ("zeros that a mask may tell of", sparse, False, "choose"),
+    ("symmetric", symmetric, False, "swing"),
+    ("symmetric but for rounding", nearly_symmetric, False, "swing"),
+    ("symmetric and banded", symmetric_band, False, "choose"),
+    ("distributions", distributions, False, "turn"),
+    ("distributions with holes", causal_distributions, False, "choose"),
+    ("numbers, alone", lambda: torch.randint(0, 1000, (64, 8)), True, "rotate"),
+    ("numbers beside others", lambda: torch.randint(0, 1000, (64, 8)), False, "choose"),
+    ("offsets", lambda: torch.randint(1, 9, (64,)).cumsum(0), True, "choose"),
+    ("sorted", lambda: torch.randn(500).sort().values, True, "choose"),
+    ("flags", lambda: torch.rand(64, 8) > 0.5, True, "choose"),
+    ("a mask of two values", causal, True, "choose"),
+    ("labels as numbers", lambda: torch.randint(0, 2, (64,)) * 2.0 - 1, True, "choose"),
+    ("one number", lambda: torch.rand(()), True, "choose"),
+    ("expanded", lambda: lower()[:1].expand(32, 32), True, "choose"),
+    ("an infinite mask", lambda: torch.zeros(8, 8).masked_fill(torch.rand(8, 8) > 0.5, float("-inf")), True, "choose"),
+    ("complex", lambda: torch.randn(8, 8, dtype=torch.complex64), True, "choose"),
+]
+
+
+@pytest.mark.parametrize(("draw", "is_only", "way"), [case[1:] for case in WAYS], ids=[case[0] for case in WAYS])
+def test_each_kind_is_changed_as_it_may_be(draw: Draw, is_only: bool, way: Way) -> None:
+    torch.manual_seed(0)
+    drawn = [draw() for _ in range(3)]
+    if drawn[0].shape == (32, 32) and drawn[0].stride()[0] == 0:
+        drawn = [drawn[0]] * 3
+    assert way_of(drawn, is_only=is_only) == way
+    assert may_shuffle(drawn[0]) == (way == "rotate" and drawn[0].is_floating_point())
+
+
+def made(drawn: list[torch.Tensor], way: Way) -> tuple[torch.Tensor, Any]:
+    recipe = draw_recipe(len(drawn), [most_distance(way, drawn[0])])
+    target = torch.full_like(drawn[0], 7)
+    write(target, way, drawn, recipe, 0)
+    again = torch.full_like(drawn[0], 8)
+    write(again, way, drawn, recipe, 0)
+    assert torch.equal(target, again), "the judge can say again what it wrote"
+    return target, recipe
+
+
+@pytest.mark.parametrize(
+    ("draw", "way"),
+    [(lower, "mix"), (lambda: lower().t(), "mix"), (sparse, "mix"), (symmetric, "swing"), (distributions, "turn")],
+    ids=["triangle", "column-major", "zeros of its own", "symmetric", "distributions"],
+)
+def test_content_is_new_each_time(draw: Draw, way: Way) -> None:
+    """Else an answer that was kept could be given again."""
+    drawn = [draw() for _ in range(4)]
+    seen = [made(drawn, way)[0] for _ in range(30)]
+    several = [one for number, one in enumerate(seen) if not any(torch.equal(one, other) for other in seen[:number])]
+    # A symmetric matrix of 24 rows has 24 places to begin at in each of four sets; all others have far more.
+    assert len(several) > 20
+    assert sum(any(torch.equal(one, other) for other in drawn) for one in several) <= 4
+    assert way_of(several[:4], is_only=True) == way, "and is of the same kind"
+
+
+def test_what_is_mixed_has_each_element_from_one_of_two_sets_and_its_zeros_where_they_were() -> None:
+    drawn = [lower() for _ in range(4)]
+    target, recipe = made(drawn, "mix")
+    one, other = drawn[recipe.base], drawn[recipe.other]
+    assert recipe.base != recipe.other
+    assert bool(((target == one) | (target == other)).all())
+    share = float((target == one)[one != 0].float().mean())
+    assert 0.3 < share < 0.7
+    assert torch.equal(target == 0, one == 0)
+
+
+def test_a_distribution_still_sums_to_one_and_meets_others_elements() -> None:
+    drawn = [distributions() for _ in range(2)]
+    target, recipe = made(drawn, "turn")
+    assert is_probability(target)
+    assert torch.equal(target.sort(-1).values.sort(0).values, drawn[recipe.base].sort(-1).values.sort(0).values)
+    assert most_distance("turn", target) == target.numel()
+
+
+def test_a_symmetric_matrix_keeps_its_eigenvalues() -> None:
+    """What is positive definite stays so, and can still be factored."""
+    half = torch.randn(12, 12, dtype=torch.float64)
+    drawn = [half @ half.mT + torch.eye(12)]
+    assert way_of(drawn, is_only=False) == "swing"
+    target, _ = made(drawn, "swing")
+    assert torch.allclose(torch.linalg.eigvalsh(target), torch.linalg.eigvalsh(drawn[0]))
+
+
+def test_one_drawn_set_alone_is_not_mixed_with_itself() -> None:
+    assert way_of([lower()], is_only=True) == "choose"
+    recipe = draw_recipe(1, [1])
+    assert recipe.base == recipe.other == 0
+
+
+def test_memory_with_gaps_is_read_as_it_lies() -> None:
+    tensor = torch.arange(24.0).reshape(4, 6)[:, :3]
+    assert flat(tensor).tolist() == torch.arange(21.0).tolist()
+    assert len(flat(torch.empty(0, 3))) == 0 and len(flat(torch.tensor(1.0))) == 1
