@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from kerneldojo.devices.cuda.content import Way, draw_recipe, flat, may_shuffle, most_distance, way_of, write
+from kerneldojo.devices.cuda.content import Kind, Way, draw_recipes, flat, may_shuffle, segments, way_of, write
 from kerneldojo.problems.distributions import is_probability
 
 Draw = Callable[[], torch.Tensor]
@@ -93,19 +93,27 @@ def test_each_kind_is_changed_as_it_may_be(draw: Draw, is_only: bool, way: Way) 
 
 
 def made(drawn: list[torch.Tensor], way: Way) -> tuple[torch.Tensor, Any]:
-    recipe = draw_recipe(len(drawn), [most_distance(way, drawn[0])])
+    kind = Kind.of(way, drawn[0])
+    (recipe,) = draw_recipes(1, len(drawn), [kind])
     target = torch.full_like(drawn[0], 7)
-    write(target, way, drawn, recipe, 0)
+    write(target, kind, drawn, recipe, 0)
     again = torch.full_like(drawn[0], 8)
-    write(again, way, drawn, recipe, 0)
+    write(again, kind, drawn, recipe, 0)
     assert torch.equal(target, again), "the judge can say again what it wrote"
     return target, recipe
 
 
 @pytest.mark.parametrize(
     ("draw", "way"),
-    [(lower, "mix"), (lambda: lower().t(), "mix"), (sparse, "mix"), (symmetric, "swing"), (distributions, "turn")],
-    ids=["triangle", "column-major", "zeros of its own", "symmetric", "distributions"],
+    [
+        (lambda: torch.randn(30, 20), "rotate"),
+        (lower, "mix"),
+        (lambda: lower().t(), "mix"),
+        (sparse, "mix"),
+        (symmetric, "swing"),
+        (distributions, "turn"),
+    ],
+    ids=["plain", "triangle", "column-major", "zeros of its own", "symmetric", "distributions"],
 )
 def test_content_is_new_each_time(draw: Draw, way: Way) -> None:
     """Else an answer that was kept could be given again."""
@@ -134,7 +142,7 @@ def test_a_distribution_still_sums_to_one_and_meets_others_elements() -> None:
     target, recipe = made(drawn, "turn")
     assert is_probability(target)
     assert torch.equal(target.sort(-1).values.sort(0).values, drawn[recipe.base].sort(-1).values.sort(0).values)
-    assert most_distance("turn", target) == target.numel()
+    assert Kind.of("turn", target).num_distances == target.numel()
 
 
 def test_a_symmetric_matrix_keeps_its_eigenvalues() -> None:
@@ -148,7 +156,7 @@ def test_a_symmetric_matrix_keeps_its_eigenvalues() -> None:
 
 def test_one_drawn_set_alone_is_not_mixed_with_itself() -> None:
     assert way_of([lower()], is_only=True) == "choose"
-    recipe = draw_recipe(1, [1])
+    (recipe,) = draw_recipes(1, 1, [Kind.of("choose", lower())])
     assert recipe.base == recipe.other == 0
 
 
@@ -156,3 +164,34 @@ def test_memory_with_gaps_is_read_as_it_lies() -> None:
     tensor = torch.arange(24.0).reshape(4, 6)[:, :3]
     assert flat(tensor).tolist() == torch.arange(21.0).tolist()
     assert len(flat(torch.empty(0, 3))) == 0 and len(flat(torch.tensor(1.0))) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_what_is_rotated_has_another_norm_each_time(dtype: torch.dtype) -> None:
+    """Moving elements about leaves a norm of all of them what it was: it could be kept."""
+    drawn = [torch.randn(4000, dtype=torch.float64).to(dtype) for _ in range(4)]
+    norms = {float(made(drawn, "rotate")[0].double().norm()) for _ in range(20)}
+    assert len(norms) > 15
+
+
+def test_whole_numbers_are_one_of_each_as_before() -> None:
+    drawn = [torch.randperm(100) for _ in range(3)]
+    assert way_of(drawn, is_only=True) == "rotate"
+    for _ in range(10):
+        target, _ = made(drawn, "rotate")
+        assert target.sort().values.tolist() == list(range(100))
+
+
+def test_segments_fill_the_input_from_rotated_elements_and_another_sets_part() -> None:
+    drawn = [100.0 * base + torch.arange(37.0) for base in range(3)]
+    kind = Kind.of("rotate", drawn[0])
+    assert kind.part == 4
+    for recipe in draw_recipes(50, 3, [kind]):
+        (distance,), ((begin, source),) = recipe.distances, recipe.parts
+        wanted = drawn[recipe.base].roll(distance)
+        wanted[begin : begin + 4] = drawn[recipe.other][source : source + 4]
+        places = [place for place, _, _ in segments(recipe, 0, kind)]
+        assert [place.start for place in places] == [0, *(place.stop for place in places[:-1])]
+        target = torch.zeros(37)
+        write(target, kind, drawn, recipe, 0)
+        assert torch.equal(target, wanted)

@@ -18,7 +18,7 @@ DTYPES = (torch.float32, torch.float16, torch.uint8, torch.int64, torch.complex1
 
 def check(device: str, sizes: tuple[int, ...]) -> int:
     """Rotate some tensors of each type and size; returns how many were compared."""
-    from kerneldojo.devices.cuda.rotation import Rotation, is_right, launch, rotate_all
+    from kerneldojo.devices.cuda.rotation import Rotation, is_right, launch, rotate, rotate_all
 
     num = 0
     for dtype in DTYPES:
@@ -27,11 +27,21 @@ def check(device: str, sizes: tuple[int, ...]) -> int:
             sources = [torch.randn(size + 1, device=device).mul(50).to(dtype)[1:] for _ in range(2)]
             distances = [0, size - 1, size // 2, 1 % size]
             targets = [memory[index * (size + 3) + 1 :][:size] for index in range(4)]
-            launch(
-                [Rotation(to, sources[i % 2], far) for i, (to, far) in enumerate(zip(targets, distances, strict=True))]
-            )
-            for i, (to, far) in enumerate(zip(targets, distances, strict=True)):
-                assert torch.equal(to, sources[i % 2].roll(far)), (dtype, size, far)
+            parts = [(0, 0, 0), (0, 0, size), (size // 3, size // 5, size // 4), (size - 1, 0, 1)]
+            rotations = [
+                Rotation(targets[i], sources[i % 2], distances[i], sources[1 - i % 2] if has_part else None, *parts[i])
+                for i in range(4)
+                for has_part in (parts[i][2] > 0,)
+            ]
+            launch(rotations)
+            for one, (begin, origin, length) in zip(rotations, parts, strict=True):
+                wanted = one.source.roll(one.distance)
+                if one.other is not None:
+                    wanted[begin : begin + length] = one.other[origin : origin + length]
+                assert torch.equal(one.target, wanted), (dtype, size, one.distance)
+                one.target.zero_()
+                rotate(one)
+                assert torch.equal(one.target, wanted)
                 num += 1
             gaps = [memory[index * (size + 3)] for index in range(4)]
             assert not any(bool(gap) for gap in gaps), "beside them nothing was written"

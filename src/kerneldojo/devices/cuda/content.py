@@ -4,7 +4,8 @@ Whoever keeps answers by what they belong to must not find one. Drawing all cont
 than the timing, and what an input may be is known to the problem alone; so each is changed in a way that leaves what
 can be seen of its structure as it is:
 
-* `rotate`: elements move on by a secret distance, where their order means nothing.
+* `rotate`: elements move on by a secret distance, where their order means nothing, and a part of them is another drawn
+  set's: a norm of all of them is another one, too.
 * `turn`: so do rows, and elements within all rows alike, where each row is a distribution.
 * `swing`: rows and columns of a symmetric matrix move on by the same distance.
 * `mix`: each element is one of two drawn sets' at its place, by secret bits: zeros stay where they are.
@@ -16,16 +17,20 @@ can be seen of its structure as it is:
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
+import numpy as np
 import torch
 
-from kerneldojo.devices.cuda.rotation import WORDS, rotate
+from kerneldojo.devices.cuda.rotation import WORDS
 from kerneldojo.problems.distributions import has_few_values, is_probability, is_structural
 
 Way = Literal["rotate", "turn", "swing", "mix", "choose"]
+PART = 8
+"""One of so many elements of what is rotated is the other set's."""
 FEW_ZEROS = 1e-3
 """The share of zeros up to which they mean nothing."""
 ROUNDING = 1e-3
@@ -39,30 +44,71 @@ class Recipe:
     base: int
     """The drawn set."""
     other: int
-    """Another one, for what is mixed; the same where there is one alone."""
+    """Another one, for what is mixed and for parts; the same where there is one alone."""
     distances: tuple[int, ...]
-    """Of each tensor: by how many elements or rows to move; see `most_distance`."""
+    """Of each tensor: by how many elements or rows to move."""
+    parts: tuple[tuple[int, int], ...]
+    """Of each tensor: where the other set's part begins, and where it begins there."""
     seed: int
     """Of the bits of what is mixed."""
 
 
-def draw_recipe(num_bases: int, most: Sequence[int]) -> Recipe:
-    """Choose secretly.
+@dataclass(frozen=True)
+class Kind:
+    """How one input is made, and how much there is to choose from."""
+
+    way: Way
+    count: int
+    """Elements in its memory."""
+    num_distances: int
+    part: int
+    """Elements of the other set's part; 0 for none."""
+
+    @classmethod
+    def of(cls, way: Way, tensor: torch.Tensor) -> Kind:
+        """That of `tensor`, one of those that were drawn."""
+        count = len(flat(tensor))
+        num_distances = {"swing": tensor.shape[-1] if tensor.dim() else 1, "rotate": count, "turn": count}.get(way, 1)
+        # Whole numbers may be one of each.
+        part = count // PART if way == "rotate" and tensor.is_floating_point() else 0
+        return cls(way, count, max(1, num_distances), part)
+
+
+def draw_recipes(num: int, num_bases: int, kinds: Sequence[Kind]) -> list[Recipe]:
+    """Choose secretly, each for itself.
 
     Args:
+        num: sets.
         num_bases: drawn sets.
-        most: of each tensor, as `most_distance` has it.
+        kinds: of the inputs of a set.
     """
-    base = secrets.randbelow(num_bases)
-    other = (base + 1 + secrets.randbelow(num_bases - 1)) % num_bases if num_bases > 1 else base
-    return Recipe(base, other, tuple(map(secrets.randbelow, most)), secrets.randbits(63))
+    generator = np.random.default_rng(secrets.randbits(128))
+    base = generator.integers(0, num_bases, num)
+    other = (base + generator.integers(min(1, num_bases - 1), num_bases, num)) % num_bases
+    rooms = np.array([[kind.num_distances, *[kind.count - kind.part + 1] * 2] for kind in kinds], dtype=np.int64)
+    places = generator.integers(0, rooms.reshape(-1, 3), (num, len(kinds), 3)).tolist()
+    seeds = generator.integers(0, 1 << 62, num).tolist()
+    return [
+        Recipe(one, two, tuple(distance for distance, _, _ in at), tuple((to, origin) for _, to, origin in at), seed)
+        for one, two, at, seed in zip(base.tolist(), other.tolist(), places, seeds, strict=True)
+    ]
 
 
-def most_distance(way: Way, tensor: torch.Tensor) -> int:
-    """How many distances there are to choose from."""
-    if way == "swing":
-        return tensor.shape[-1]
-    return max(1, tensor.numel()) if way in ("rotate", "turn") else 1
+def segments(recipe: Recipe, number: int, kind: Kind) -> Iterator[tuple[slice, int, slice]]:
+    """What is rotated or chosen as copies: where to, from which drawn set, and from where in it; without gaps.
+
+    Args:
+        recipe: what the set is made of.
+        number: of the input in its set.
+        kind: the input's.
+    """
+    distance, (begin, source) = recipe.distances[number], recipe.parts[number]
+    end = begin + kind.part
+    ends = sorted({0, distance, begin, end, kind.count})
+    for start, stop in pairwise(ends):
+        is_part = begin <= start < end
+        origin = start - begin + source if is_part else (start - distance) % kind.count
+        yield slice(start, stop), recipe.other if is_part else recipe.base, slice(origin, origin + stop - start)
 
 
 def way_of(drawn: Sequence[torch.Tensor], *, is_only: bool) -> Way:
@@ -102,19 +148,20 @@ def may_shuffle(tensor: torch.Tensor) -> bool:
     return not _is_symmetric(tensor) and _is_unordered(tensor)
 
 
-def write(target: torch.Tensor, way: Way, bases: Sequence[torch.Tensor], recipe: Recipe, number: int) -> None:
+def write(target: torch.Tensor, kind: Kind, bases: Sequence[torch.Tensor], recipe: Recipe, number: int) -> None:
     """Write one input of one set. Asynchronous on a GPU.
 
     Args:
         target: its memory, viewed as the input is.
-        way: as from `way_of`.
+        kind: the input's.
         bases: the input in each drawn set, viewed alike.
         recipe: what the set is made of.
         number: of the input in its set.
     """
-    distance = recipe.distances[number]
+    way, distance = kind.way, recipe.distances[number]
     if way in ("rotate", "choose"):
-        rotate(flat(target), flat(bases[recipe.base]), distance)
+        for place, base, origin in segments(recipe, number, kind):
+            flat(target)[place].copy_(flat(bases[base])[origin], non_blocking=True)
         return
     words = WORDS[target.element_size()]  # As they are, whatever the type can be reckoned with.
     target, source, other = (one.view(words) for one in (target, bases[recipe.base], bases[recipe.other]))

@@ -14,13 +14,13 @@ is still there (`differs`).
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from kerneldojo.devices.cuda.content import Recipe, Way, draw_recipe, flat, most_distance, write
+from kerneldojo.devices.cuda.content import Kind, Recipe, Way, draw_recipes, flat, segments, write
 from kerneldojo.devices.cuda.memory import SharedRegion, span
 from kerneldojo.devices.cuda.rotation import Rotation, rotate_all
 from kerneldojo.devices.cuda.stamps import Extent, Stamp, Swap, draw_exchange, draw_swap
@@ -78,8 +78,9 @@ class InputSets:
             raise ValueError(f"{count} sets do not fit into {region.size} bytes")
         self._bases = [list(drawn) for drawn in zip(*bases, strict=True)]
         """Each tensor as it was drawn."""
-        self._ways = list(ways)
-        self._most = [most_distance(way, tensor) for way, tensor in zip(ways, bases[0], strict=True)]
+        self._sources = [[flat(tensor) for tensor in drawn] for drawn in self._bases]
+        """The same as memory: views cost a slow host a microsecond each, and a round needs them by the hundred."""
+        self._kinds = [Kind.of(way, tensor) for way, tensor in zip(ways, bases[0], strict=True)]
         self._num_bases = len(bases)
         self._region = region
         self.num_fresh = 0
@@ -98,9 +99,10 @@ class InputSets:
             ]
             for offsets in self._offsets
         ]
+        self._places = [[flat(target) for target in targets] for targets in self._targets]
         self._set_bytes = set_bytes(self.layouts)
         self._words = region.tensor(0, (region.size // 4,), (1,), torch.int32)
-        self._recipes = [Recipe(0, 0, (), 0)] * count
+        self._recipes = [Recipe(0, 0, (), (), 0)] * count
         """What each set is made of."""
         self._swap: Swap | None = None
         self._stamp: Stamp | None = None
@@ -113,24 +115,29 @@ class InputSets:
     def forget_bases(self) -> None:
         """Give the drawn sets' memory back: there is nothing to make content from any more."""
         self._bases.clear()
+        self._sources.clear()
 
     def refresh(self, length: int) -> None:
         """Write new content into the first `length` sets. Asynchronous."""
         self._stamp, self.num_fresh = None, length
-        recipes = [draw_recipe(self._num_bases, self._most) for _ in range(length)]
+        recipes = draw_recipes(length, self._num_bases, self._kinds)
         self._recipes[:length] = recipes
-        for tensor, (way, bases) in enumerate(zip(self._ways, self._bases, strict=True)):
-            targets = [self._targets[index][tensor] for index in range(length)]
-            if way in ("rotate", "choose"):
-                rotate_all(
-                    [
-                        Rotation(flat(target), flat(bases[recipe.base]), recipe.distances[tensor])
-                        for target, recipe in zip(targets, recipes, strict=True)
-                    ]
-                )
+        for tensor, (kind, bases) in enumerate(zip(self._kinds, self._bases, strict=True)):
+            if kind.way in ("rotate", "choose"):
+                self._rotate(tensor, recipes)
                 continue
-            for target, recipe in zip(targets, recipes, strict=True):
-                write(target, way, bases, recipe, tensor)
+            for index, recipe in enumerate(recipes):
+                write(self._targets[index][tensor], kind, bases, recipe, tensor)
+
+    def _rotate(self, tensor: int, recipes: Sequence[Recipe]) -> None:
+        """Write an input that is rotated or chosen into all sets, by one launch."""
+        sources, length = self._sources[tensor], self._kinds[tensor].part
+        rotations: list[Rotation] = []
+        for index, recipe in enumerate(recipes):
+            target, other = self._places[index][tensor], sources[recipe.other] if length else None
+            distance, part = recipe.distances[tensor], recipe.parts[tensor]
+            rotations.append(Rotation(target, sources[recipe.base], distance, other, *part, length))
+        rotate_all(rotations)
 
     def written(self, index: int) -> list[torch.Tensor]:
         """What was written into a set of this round, stamp included, as tensors of their own."""
@@ -147,7 +154,7 @@ class InputSets:
         """An input of a set as it was before the stamp, as a tensor of its own."""
         bases, layout = self._bases[tensor], self.layouts[tensor]
         made = torch.empty_like(flat(bases[0])).as_strided(layout.shape, layout.stride)
-        write(made, self._ways[tensor], bases, self._recipes[index], tensor)
+        write(made, self._kinds[tensor], bases, self._recipes[index], tensor)
         return made
 
     def differs(self, index: int) -> torch.Tensor:
@@ -155,23 +162,25 @@ class InputSets:
 
         No copies are made of what is rotated: what the stamp exchanged is exchanged back meanwhile.
         """
-        recipe = self._recipes[index]
         if self._stamp is not None:
             self._stamp.toggle(index)
         found = torch.zeros((), dtype=torch.bool, device=self._words.device)
-        for tensor, way in enumerate(self._ways):
-            target, distance = flat(self._targets[index][tensor]), 0
-            if way in ("rotate", "choose"):
-                values, distance = flat(self._bases[tensor][recipe.base]), recipe.distances[tensor]
-            else:
-                values = flat(self._made(index, tensor))
-            kept = len(values) - distance
-            for now, then in ((target[distance:], values[:kept]), (target[:distance], values[kept:])):
+        for tensor in range(len(self.layouts)):
+            for now, then in self._compared(index, tensor):
                 for piece, right in pieces(_bits(now), _bits(then)):
                     found |= (piece != right).any()
         if self._stamp is not None:
             self._stamp.toggle(index)
         return found
+
+    def _compared(self, index: int, tensor: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """An input of a set as it is and as it was before the stamp, both flat, part by part."""
+        target, kind, sources = self._places[index][tensor], self._kinds[tensor], self._sources[tensor]
+        if kind.way not in ("rotate", "choose"):
+            yield target, flat(self._made(index, tensor))
+            return
+        for place, base, origin in segments(self._recipes[index], tensor, kind):
+            yield target[place], sources[base][origin]
 
     def draw_stamp(self, length: int) -> Stamp:
         """What changes the first `length` sets a last time, drawn for the content that was written last."""
@@ -186,8 +195,8 @@ class InputSets:
         """Inputs of which blocks may change places."""
         found = [
             Extent(offset, layout.num_bytes, layout.dtype.itemsize)
-            for offset, layout, way in zip(self._offsets[0], self.layouts, self._ways, strict=True)
-            if way == "rotate"
+            for offset, layout, kind in zip(self._offsets[0], self.layouts, self._kinds, strict=True)
+            if kind.way == "rotate"
         ]
         return [extent for extent in found if extent.num_bytes >= 2 * extent.unit and extent.item_bytes <= 16]
 
@@ -197,7 +206,7 @@ class InputSets:
             (self._offsets[index][tensor] // 4, layout.num_bytes // 4)
             for index in range(length)
             for tensor, layout in enumerate(self.layouts)
-            if self._ways[tensor] == "rotate" and layout.num_bytes >= 8 and layout.dtype.itemsize <= 4
+            if self._kinds[tensor].way == "rotate" and layout.num_bytes >= 8 and layout.dtype.itemsize <= 4
         ]
         secrets.SystemRandom().shuffle(places)
         return places[:64]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -28,12 +28,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Rotation:
-    """`target[(i + distance) % n] = source[i]`, for flat tensors of equal length and type on one device."""
+    """`target[(i + distance) % n] = source[i]`, for flat tensors of equal length and type on one device; and then
+    `target[begin + i] = other[origin + i]` for `length` elements."""
 
     target: torch.Tensor
     source: torch.Tensor
     distance: int
     """Elements; less than there are."""
+    other: torch.Tensor | None = None
+    """Where a part is from; None for none. As long as the source."""
+    begin: int = 0
+    origin: int = 0
+    length: int = 0
 
 
 def rotate_all(rotations: Sequence[Rotation]) -> None:
@@ -45,16 +51,20 @@ def rotate_all(rotations: Sequence[Rotation]) -> None:
         launch(rotations)
         return
     for one in rotations:
-        rotate(one.target, one.source, one.distance)
+        rotate(one)
 
 
-def rotate(target: torch.Tensor, source: torch.Tensor, distance: int) -> None:
-    """One rotation, by torch's operations; see `Rotation`."""
+def rotate(one: Rotation) -> None:
+    """One rotation, by torch's operations."""
+    target, source, distance = one.target, one.source, one.distance
     if distance:
         target[distance:].copy_(source[:-distance], non_blocking=True)
         target[:distance].copy_(source[-distance:], non_blocking=True)
     else:
         target.copy_(source, non_blocking=True)
+    if one.other is not None:
+        part = one.other[one.origin : one.origin + one.length]
+        target[one.begin : one.begin + one.length].copy_(part, non_blocking=True)
 
 
 @cache
@@ -62,10 +72,15 @@ def is_right(device: torch.device, item: int) -> bool:
     """Whether the launch does what it should with elements of so many bytes; if not, that is told to the log."""
     words = torch.arange(3 * (BLOCK + 3), device=device).to(WORDS[item]).repeat_interleave(max(1, item // 8))
     source = words.view(torch.complex128) if item == 16 else words
-    wanted = [Rotation(torch.empty_like(source), source, distance) for distance in (0, 1, BLOCK, len(source) - 1)]
+    other, last = source.roll(7), len(source) - 1
+    wanted = [Rotation(torch.empty_like(source), source, distance) for distance in (0, 1, BLOCK, last)]
+    wanted += [Rotation(torch.empty_like(source), source, last, other, *part) for part in ((0, 3, 5), (9, 1, last - 9))]
     try:
         launch(wanted)
-        found = all(torch.equal(one.target, source.roll(one.distance)) for one in wanted)
+        right = [replace(one, target=torch.empty_like(source)) for one in wanted]
+        for one in right:
+            rotate(one)
+        found = all(torch.equal(one.target, two.target) for one, two in zip(wanted, right, strict=True))
     except Exception:
         log.warning("content for windows is written by torch's operations", exc_info=True)
         return False
@@ -79,7 +94,18 @@ def launch(rotations: Sequence[Rotation]) -> None:
     first = rotations[0].target
     item = first.element_size()
     words = max(1, item // 8)
-    rows = [(one.target.data_ptr(), one.source.data_ptr(), words * one.distance) for one in rotations]
+    rows = [
+        (
+            one.target.data_ptr(),
+            one.source.data_ptr(),
+            words * one.distance,
+            (one.source if one.other is None else one.other).data_ptr(),
+            words * one.begin,
+            words * (one.begin + one.length),
+            words * (one.origin - one.begin),
+        )
+        for one in rotations
+    ]
     table = torch.from_numpy(np.array(rows, dtype=np.int64)).to(first.device, non_blocking=True)
     length = words * len(first)
     typed = torch.empty(0, dtype=WORDS[item], device=first.device)  # Only its type is of interest.
@@ -89,12 +115,17 @@ def launch(rotations: Sequence[Rotation]) -> None:
 
 @triton.jit(do_not_specialize=["length"], do_not_specialize_on_alignment=["table", "typed"])
 def _rotate_kernel(table: tl.tensor, typed: tl.tensor, length: tl.tensor, BLOCK: tl.constexpr) -> None:
-    row = table + 3 * tl.program_id(1)
+    row = table + 7 * tl.program_id(1)
     target = tl.load(row).to(typed.dtype)
     source = tl.load(row + 1).to(typed.dtype)
     distance = tl.load(row + 2)
+    other = tl.load(row + 3).to(typed.dtype)
+    begin, end, beyond = tl.load(row + 4), tl.load(row + 5), tl.load(row + 6)
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     there = at < length
+    is_part = (begin <= at) & (at < end)
     origin = at - distance
     origin = tl.where(origin < 0, origin + length, origin)
-    tl.store(target + at, tl.load(source + origin, mask=there), mask=there)
+    rotated = tl.load(source + origin, mask=there & (is_part == 0))
+    part = tl.load(other + at + beyond, mask=there & is_part)
+    tl.store(target + at, tl.where(is_part, part, rotated), mask=there)
