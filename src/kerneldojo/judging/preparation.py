@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerneldojo.contestant import tree
-from kerneldojo.devices.cuda.content import Way, may_shuffle, way_of
+from kerneldojo.devices.cuda.content import may_shuffle, ways_of
 from kerneldojo.devices.cuda.inputs import InputSets, Layout, num_sets
 from kerneldojo.devices.cuda.memory import SharedRegion
 from kerneldojo.devices.cuda.trials import Trials
@@ -91,7 +91,7 @@ def prepare(match: Match, drawn: list[Any], region: SharedRegion, findings: Find
     bases = [tree.tensors(values) for values in drawn]
     layouts = [Layout.of(tensor) for tensor in bases[0]]
     count = max(1, num_sets(layouts, region.size, MAX_SETS))
-    ways: list[Way] = [way_of(column, is_only=len(layouts) == 1) for column in zip(*bases, strict=True)]
+    ways = ways_of(bases)
     if all(way == "choose" for way in ways):
         findings.notes.append(REPEATED)
     inputs = InputSets(region, bases, ways, count)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from kerneldojo.devices.cuda.content import Kind, Way, draw_recipes, flat, may_shuffle, segments, way_of, write
+from kerneldojo.devices.cuda.content import Kind, Way, draw_recipes, flat, may_shuffle, segments, ways_of, write
 from kerneldojo.problems.distributions import is_probability
 
 Draw = Callable[[], torch.Tensor]
@@ -88,7 +88,8 @@ def test_each_kind_is_changed_as_it_may_be(draw: Draw, is_only: bool, way: Way) 
     drawn = [draw() for _ in range(3)]
     if drawn[0].shape == (32, 32) and drawn[0].stride()[0] == 0:
         drawn = [drawn[0]] * 3
-    assert way_of(drawn, is_only=is_only) == way
+    beside = [] if is_only else [torch.randn(3)]
+    assert ways_of([[one, *beside] for one in drawn])[0] == way
     assert may_shuffle(drawn[0]) == (way == "rotate" and drawn[0].is_floating_point())
 
 
@@ -123,7 +124,7 @@ def test_content_is_new_each_time(draw: Draw, way: Way) -> None:
     # A symmetric matrix of 24 rows has 24 places to begin at in each of four sets; all others have far more.
     assert len(several) > 20
     assert sum(any(torch.equal(one, other) for other in drawn) for one in several) <= 4
-    assert way_of(several[:4], is_only=True) == way, "and is of the same kind"
+    assert ways_of([[one] for one in several[:4]]) == [way], "and is of the same kind"
 
 
 def test_what_is_mixed_has_each_element_from_one_of_two_sets_and_its_zeros_where_they_were() -> None:
@@ -149,13 +150,13 @@ def test_a_symmetric_matrix_keeps_its_eigenvalues() -> None:
     """What is positive definite stays so, and can still be factored."""
     half = torch.randn(12, 12, dtype=torch.float64)
     drawn = [half @ half.mT + torch.eye(12)]
-    assert way_of(drawn, is_only=False) == "swing"
+    assert ways_of([[one] for one in drawn]) == ["swing"]
     target, _ = made(drawn, "swing")
     assert torch.allclose(torch.linalg.eigvalsh(target), torch.linalg.eigvalsh(drawn[0]))
 
 
 def test_one_drawn_set_alone_is_not_mixed_with_itself() -> None:
-    assert way_of([lower()], is_only=True) == "choose"
+    assert ways_of([[lower()]]) == ["choose"]
     (recipe,) = draw_recipes(1, 1, [Kind.of("choose", lower())])
     assert recipe.base == recipe.other == 0
 
@@ -174,9 +175,26 @@ def test_what_is_rotated_has_another_norm_each_time(dtype: torch.dtype) -> None:
     assert len(norms) > 15
 
 
+def test_whole_numbers_alone_move_on_together() -> None:
+    """A start and a length at one place stay at one."""
+    starts = [torch.randint(0, 1000, (50,)) for _ in range(3)]
+    drawn = [[one, 2 * one, torch.arange(7)] for one in starts]
+    ways = ways_of(drawn)
+    assert ways == ["shift", "shift", "choose"]
+    kinds = [Kind.of(way, tensor) for way, tensor in zip(ways, drawn[0], strict=True)]
+    recipes = draw_recipes(30, 3, kinds)
+    for recipe in recipes:
+        found = [torch.zeros_like(one) for one in drawn[0]]
+        for number, target in enumerate(found):
+            write(target, kinds[number], [one[number] for one in drawn], recipe, number)
+        assert torch.equal(found[1], 2 * found[0]) and torch.equal(found[2], torch.arange(7))
+        assert torch.equal(found[0].sort().values, starts[recipe.base].sort().values)
+    assert len({recipe.distances[0] for recipe in recipes}) > 10
+
+
 def test_whole_numbers_are_one_of_each_as_before() -> None:
     drawn = [torch.randperm(100) for _ in range(3)]
-    assert way_of(drawn, is_only=True) == "rotate"
+    assert ways_of([[one] for one in drawn]) == ["rotate"]
     for _ in range(10):
         target, _ = made(drawn, "rotate")
         assert target.sort().values.tolist() == list(range(100))

@@ -6,6 +6,8 @@ can be seen of its structure as it is:
 
 * `rotate`: elements move on by a secret distance, where their order means nothing, and a part of them is another drawn
   set's: a norm of all of them is another one, too.
+* `shift`: elements of all inputs of equal size move on together, where a problem has whole numbers alone, which may
+  belong to one another.
 * `turn`: so do rows, and elements within all rows alike, where each row is a distribution.
 * `swing`: rows and columns of a symmetric matrix move on by the same distance.
 * `mix`: each element is one of two drawn sets' at its place, by secret bits: zeros stay where they are.
@@ -28,7 +30,9 @@ import torch
 from kerneldojo.devices.cuda.rotation import WORDS
 from kerneldojo.problems.distributions import has_few_values, is_probability, is_structural
 
-Way = Literal["rotate", "turn", "swing", "mix", "choose"]
+Way = Literal["rotate", "shift", "turn", "swing", "mix", "choose"]
+COPIED = ("rotate", "shift", "choose")
+"""Ways whose content is copied in segments."""
 PART = 8
 """One of so many elements of what is rotated is the other set's."""
 FEW_ZEROS = 1e-3
@@ -68,7 +72,8 @@ class Kind:
     def of(cls, way: Way, tensor: torch.Tensor) -> Kind:
         """That of `tensor`, one of those that were drawn."""
         count = len(flat(tensor))
-        num_distances = {"swing": tensor.shape[-1] if tensor.dim() else 1, "rotate": count, "turn": count}.get(way, 1)
+        rows = tensor.shape[-1] if tensor.dim() else 1
+        num_distances = {"rotate": count, "shift": count, "turn": count, "swing": rows}.get(way, 1)
         # Whole numbers may be one of each.
         part = count // PART if way == "rotate" and tensor.is_floating_point() else 0
         return cls(way, count, max(1, num_distances), part)
@@ -86,16 +91,20 @@ def draw_recipes(num: int, num_bases: int, kinds: Sequence[Kind]) -> list[Recipe
     base = generator.integers(0, num_bases, num)
     other = (base + generator.integers(min(1, num_bases - 1), num_bases, num)) % num_bases
     rooms = np.array([[kind.num_distances, *[kind.count - kind.part + 1] * 2] for kind in kinds], dtype=np.int64)
-    places = generator.integers(0, rooms.reshape(-1, 3), (num, len(kinds), 3)).tolist()
+    places = generator.integers(0, rooms.reshape(-1, 3), (num, len(kinds), 3))
+    first: dict[int, int] = {}
+    for number, kind in enumerate(kinds):
+        if kind.way == "shift":
+            places[:, number] = places[:, first.setdefault(kind.count, number)]
     seeds = generator.integers(0, 1 << 62, num).tolist()
     return [
         Recipe(one, two, tuple(distance for distance, _, _ in at), tuple((to, origin) for _, to, origin in at), seed)
-        for one, two, at, seed in zip(base.tolist(), other.tolist(), places, seeds, strict=True)
+        for one, two, at, seed in zip(base.tolist(), other.tolist(), places.tolist(), seeds, strict=True)
     ]
 
 
 def segments(recipe: Recipe, number: int, kind: Kind) -> Iterator[tuple[slice, int, slice]]:
-    """What is rotated or chosen as copies: where to, from which drawn set, and from where in it; without gaps.
+    """What is rotated, shifted or chosen as copies: where to, from which drawn set, and from where in it; without gaps.
 
     Args:
         recipe: what the set is made of.
@@ -111,12 +120,24 @@ def segments(recipe: Recipe, number: int, kind: Kind) -> Iterator[tuple[slice, i
         yield slice(start, stop), recipe.other if is_part else recipe.base, slice(origin, origin + stop - start)
 
 
-def way_of(drawn: Sequence[torch.Tensor], *, is_only: bool) -> Way:
+def ways_of(drawn: Sequence[Sequence[torch.Tensor]]) -> list[Way]:
+    """How each input may be changed.
+
+    Args:
+        drawn: the drawn sets; equal layouts.
+    """
+    are_numbers = not any(tensor.is_floating_point() or tensor.is_complex() for tensor in drawn[0])
+    columns = list(zip(*drawn, strict=True))
+    return [_way_of(column, is_only=len(columns) == 1, are_numbers=are_numbers) for column in columns]
+
+
+def _way_of(drawn: Sequence[torch.Tensor], *, is_only: bool, are_numbers: bool) -> Way:
     """How an input may be changed.
 
     Args:
-        drawn: the input in each drawn set; equal layouts.
+        drawn: the input in each drawn set.
         is_only: whether no other tensor is in a set: then none can belong to it.
+        are_numbers: whether all are whole numbers or flags.
     """
     tensor = drawn[0]
     if may_shuffle(tensor):
@@ -126,7 +147,9 @@ def way_of(drawn: Sequence[torch.Tensor], *, is_only: bool) -> Way:
     if has_few_values(tensor):
         return "choose"
     if not tensor.is_floating_point():
-        return "rotate" if is_only and _is_unordered(tensor) else "choose"
+        if not are_numbers or not _is_unordered(tensor):
+            return "choose"
+        return "rotate" if is_only else "shift"
     if not all(bool(torch.isfinite(one).all()) for one in drawn):
         return "choose"
     zeros = [one == 0 for one in drawn]
@@ -159,7 +182,7 @@ def write(target: torch.Tensor, kind: Kind, bases: Sequence[torch.Tensor], recip
         number: of the input in its set.
     """
     way, distance = kind.way, recipe.distances[number]
-    if way in ("rotate", "choose"):
+    if way in COPIED:
         for place, base, origin in segments(recipe, number, kind):
             flat(target)[place].copy_(flat(bases[base])[origin], non_blocking=True)
         return

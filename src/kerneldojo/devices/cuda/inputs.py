@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from kerneldojo.devices.cuda.content import Kind, Recipe, Way, draw_recipes, flat, segments, write
+from kerneldojo.devices.cuda.content import COPIED, Kind, Recipe, Way, draw_recipes, flat, segments, write
 from kerneldojo.devices.cuda.memory import SharedRegion, span
 from kerneldojo.devices.cuda.rotation import Rotation, rotate_all
 from kerneldojo.devices.cuda.stamps import Extent, Stamp, Swap, draw_exchange, draw_swap
@@ -123,14 +123,14 @@ class InputSets:
         recipes = draw_recipes(length, self._num_bases, self._kinds)
         self._recipes[:length] = recipes
         for tensor, (kind, bases) in enumerate(zip(self._kinds, self._bases, strict=True)):
-            if kind.way in ("rotate", "choose"):
+            if kind.way in COPIED:
                 self._rotate(tensor, recipes)
                 continue
             for index, recipe in enumerate(recipes):
                 write(self._targets[index][tensor], kind, bases, recipe, tensor)
 
     def _rotate(self, tensor: int, recipes: Sequence[Recipe]) -> None:
-        """Write an input that is rotated or chosen into all sets, by one launch."""
+        """Write an input that is copied in segments into all sets, by one launch."""
         sources, length = self._sources[tensor], self._kinds[tensor].part
         rotations: list[Rotation] = []
         for index, recipe in enumerate(recipes):
@@ -176,7 +176,7 @@ class InputSets:
     def _compared(self, index: int, tensor: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """An input of a set as it is and as it was before the stamp, both flat, part by part."""
         target, kind, sources = self._places[index][tensor], self._kinds[tensor], self._sources[tensor]
-        if kind.way not in ("rotate", "choose"):
+        if kind.way not in COPIED:
             yield target, flat(self._made(index, tensor))
             return
         for place, base, origin in segments(self._recipes[index], tensor, kind):
