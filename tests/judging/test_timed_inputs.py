@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from kerneldojo.devices.cuda import page as pages
-from kerneldojo.devices.cuda.content import Way, flat
+from kerneldojo.devices.cuda.content import Way, flat, ways_of
 from kerneldojo.devices.cuda.inputs import InputSets, Layout
 from kerneldojo.devices.cuda.sampling import BLOCK_BYTES, NUM_BLOCKS, Sample, draw_plan
 from kerneldojo.devices.cuda.window import Timed
@@ -140,6 +141,41 @@ def test_one_element_that_somebody_wrote_is_seen(inputs: InputSets, number: int)
     assert [bits(tensor) for tensor in inputs.written(1)] == kept
     assert not inputs.differs(0)
     assert not inputs.differs(2)
+
+
+def triangle() -> torch.Tensor:
+    return torch.tril(torch.randn(60, 60)).to(torch.bfloat16)
+
+
+def distributions() -> torch.Tensor:
+    return torch.rand(25, 30).softmax(-1)
+
+
+@pytest.mark.parametrize("draw", [triangle, distributions])
+def test_what_has_structure_is_changed_last_too_and_keeps_it(draw: Callable[[], torch.Tensor]) -> None:
+    """Else a first call could be computed before the clock."""
+    bases = [[draw()] for _ in range(3)]
+    region: Any = Region(1 << 20)
+    inputs = InputSets(region, bases, ways_of(bases), COUNT)
+    for _ in range(20):
+        inputs.refresh(LENGTH)
+        before = [bits(views(inputs, index)[0]) for index in range(LENGTH)]
+        drawn = inputs.draw_stamp(LENGTH)
+        drawn.exchange()
+        assert all(bits(views(inputs, index)[0]) != before[index] for index in range(LENGTH))
+        (meanwhile,) = (view.clone() for view in views(inputs, 0))
+        drawn.settle()
+        (now,) = views(inputs, 0)
+        assert len(drawn.last[1]) >= 4 and not torch.equal(now, meanwhile)
+        changed = {(index, place // now.element_size()) for index, place, _ in drawn.places()}
+        assert {index for index, _ in changed} == set(range(LENGTH))
+        for index in range(LENGTH):
+            (found,) = views(inputs, index)
+            assert ways_of([[found]] * 2) == ways_of(bases)
+            if draw is triangle:
+                assert torch.equal(found == 0, bases[0][0] == 0)
+            assert not inputs.differs(index)
+            assert bits(inputs.written(index)[0]) == bits(found)
 
 
 class Clock:

@@ -35,6 +35,9 @@ COPIED = ("rotate", "shift", "choose")
 """Ways whose content is copied in segments."""
 PART = 8
 """One of so many elements of what is rotated is the other set's."""
+NUM_RANGES = 64
+WINDOW = 1 << 14
+"""Elements in which a run without zeros is looked for."""
 FEW_ZEROS = 1e-3
 """The share of zeros up to which they mean nothing."""
 ROUNDING = 1e-3
@@ -169,6 +172,34 @@ def may_shuffle(tensor: torch.Tensor) -> bool:
     if int((tensor == 0).sum()) > FEW_ZEROS * tensor.numel():
         return False
     return not _is_symmetric(tensor) and _is_unordered(tensor)
+
+
+def exchangeable(kind: Kind, drawn: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+    """Ranges of an input's memory, each its first element and a number of them, in which elements may change places.
+
+    All of what is rotated; a row of distributions; of what is mixed a run without zeros, if those are everywhere in the
+    same places. Of these `NUM_RANGES` at most, secretly chosen.
+    """
+    tensor = drawn[0]
+    if kind.way == "rotate":
+        return [(0, kind.count)]
+    if kind.way == "turn" and tensor.stride(-1) == 1:
+        length = tensor.shape[-1]
+        rows = secrets.SystemRandom().sample(range(kind.count // length), min(NUM_RANGES, kind.count // length))
+        return [(row * length, length) for row in rows]
+    if kind.way == "mix" and all(torch.equal(tensor == 0, one == 0) for one in drawn[1:]):
+        starts = (secrets.randbelow(max(1, kind.count - WINDOW + 1)) for _ in range(NUM_RANGES))
+        runs = ((start, _longest_run(flat(tensor)[start : start + WINDOW] != 0)) for start in starts)
+        return [(start + first, length) for start, (first, length) in runs]
+    return []
+
+
+def _longest_run(are: torch.Tensor) -> tuple[int, int]:
+    """Where most in a row are true, and how many."""
+    edges = np.diff(np.concatenate([[0], are.cpu().numpy().astype(np.int8), [0]]))
+    first, last = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+    longest = int(np.argmax(last - first)) if len(first) else 0
+    return (int(first[longest]), int(last[longest] - first[longest])) if len(first) else (0, 0)
 
 
 def write(target: torch.Tensor, kind: Kind, bases: Sequence[torch.Tensor], recipe: Recipe, number: int) -> None:

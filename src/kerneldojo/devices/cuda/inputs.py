@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from kerneldojo.devices.cuda.content import COPIED, Kind, Recipe, Way, draw_recipes, flat, segments, write
+from kerneldojo.devices.cuda.content import COPIED, Kind, Recipe, Way, draw_recipes, exchangeable, flat, segments, write
 from kerneldojo.devices.cuda.memory import SharedRegion, span
 from kerneldojo.devices.cuda.rotation import Rotation, rotate_all
 from kerneldojo.devices.cuda.stamps import Extent, Stamp, Swap, draw_exchange, draw_swap
@@ -104,6 +104,8 @@ class InputSets:
         self._words = region.tensor(0, (region.size // 4,), (1,), torch.int32)
         self._recipes = [Recipe(0, 0, (), (), 0)] * count
         """What each set is made of."""
+        self._ranges = [found for tensor in range(len(self.layouts)) if (found := self._exchangeable(tensor))]
+        """Of each input in which something may change places: where, in the first set."""
         self._swap: Swap | None = None
         self._stamp: Stamp | None = None
         """What was drawn since something was written last."""
@@ -182,31 +184,36 @@ class InputSets:
         for place, base, origin in segments(self._recipes[index], tensor, kind):
             yield target[place], sources[base][origin]
 
+    def _exchangeable(self, tensor: int) -> list[Extent]:
+        """Where elements of an input may change places, in whole words and whole elements."""
+        item, offset = self.layouts[tensor].dtype.itemsize, self._offsets[0][tensor]
+        found: list[Extent] = []
+        for first, count in exchangeable(self._kinds[tensor], self._bases[tensor]):
+            unit = max(4, item)
+            start, stop = -(-first * item // unit) * unit, (first + count) * item // unit * unit
+            if stop - start >= 2 * unit:
+                found.append(Extent(offset + start, stop - start, item))
+        return found
+
     def draw_stamp(self, length: int) -> Stamp:
         """What changes the first `length` sets a last time, drawn for the content that was written last."""
-        places, extents = self._stampable(length), self._extents()
-        nowhere = np.zeros(0, dtype=np.int64)
+        places, nowhere = self._stampable(length), np.zeros(0, dtype=np.int64)
         pairs = draw_exchange(places) if places else (nowhere, nowhere)
-        self._swap = draw_swap(extents, self._swap)
-        self._stamp = Stamp(self._words, self._set_bytes, extents, pairs, self._swap)
-        return self._stamp
-
-    def _extents(self) -> list[Extent]:
-        """Inputs of which blocks may change places."""
-        found = [
+        self._swap = draw_swap(list(map(secrets.choice, self._ranges)), self._swap)
+        wholes = [
             Extent(offset, layout.num_bytes, layout.dtype.itemsize)
-            for offset, layout, kind in zip(self._offsets[0], self.layouts, self._kinds, strict=True)
-            if kind.way == "rotate"
+            for offset, layout in zip(self._offsets[0], self.layouts, strict=True)
         ]
-        return [extent for extent in found if extent.num_bytes >= 2 * extent.unit and extent.item_bytes <= 16]
+        self._stamp = Stamp(self._words, self._set_bytes, wholes, pairs, self._swap)
+        return self._stamp
 
     def _stampable(self, length: int) -> list[tuple[int, int]]:
         """Ranges of 4-byte words that may be moved about; at most 64 of them, secretly chosen."""
         places = [
-            (self._offsets[index][tensor] // 4, layout.num_bytes // 4)
+            ((extent.offset + index * self._set_bytes) // 4, extent.num_bytes // 4)
             for index in range(length)
-            for tensor, layout in enumerate(self.layouts)
-            if self._kinds[tensor].way == "rotate" and layout.num_bytes >= 8 and layout.dtype.itemsize <= 4
+            for extent in map(secrets.choice, self._ranges)
+            if extent.item_bytes <= 4
         ]
         secrets.SystemRandom().shuffle(places)
         return places[:64]

@@ -31,7 +31,7 @@ NUM_OF_BLOCK = 32
 
 @dataclass(frozen=True)
 class Extent:
-    """Where an input that may be shuffled lies in each set, in bytes."""
+    """Where an input, or a range of one in which elements may change places, lies in each set, in bytes."""
 
     offset: int
     """From the set's beginning."""
@@ -49,8 +49,9 @@ class Swap:
     """Two blocks of an input of the first set that change places; in bytes."""
 
     extent: Extent
+    """The range that both lie in."""
     one: int
-    """From the input's beginning: in its first half. What is to be here comes with the signal."""
+    """From the range's beginning: in its first half. What is to be here comes with the signal."""
     two: int
     """In its second half."""
     width: int
@@ -100,7 +101,7 @@ class Stamp:
     Args:
         words: the sets' memory, as words of four bytes.
         set_bytes: from one set to the next.
-        extents: inputs that may be shuffled.
+        inputs: of a set.
         pairs: words to exchange, as from `draw_exchange`.
         swap: blocks that change places last, if any do. Words in them are not exchanged.
     """
@@ -109,11 +110,11 @@ class Stamp:
         self,
         words: torch.Tensor,
         set_bytes: int,
-        extents: Sequence[Extent],
+        inputs: Sequence[Extent],
         pairs: tuple[Integers, Integers],
         swap: Swap | None,
     ) -> None:
-        self._words, self._set_bytes, self._extents, self._swap = words, set_bytes, extents, swap
+        self._words, self._set_bytes, self._inputs, self._swap = words, set_bytes, inputs, swap
         apart = ~(self._is_in_a_block(pairs[0]) | self._is_in_a_block(pairs[1]))
         one, two = pairs[0][apart], pairs[1][apart]
         self._to, self._source = np.concatenate([one, two]), np.concatenate([two, one])
@@ -175,8 +176,9 @@ class Stamp:
             here = (first <= self._to) & (self._to < first + len(words))
             to, source = (torch.from_numpy(of[here] - first).to(words.device) for of in (self._to, self._source))
             words.index_copy_(0, to, words.index_select(0, source))
-        if self._swap is not None and index == 0 and offset == self._swap.extent.offset:
-            _swap(*(self._block(words, 0, start) for start in (self._swap.one, self._swap.two)))
+        if self._swap is not None and index == 0 and 0 <= self._swap.extent.offset - offset < 4 * len(words):
+            first = self._swap.extent.offset - offset
+            _swap(*(self._block(words, first, start) for start in (self._swap.one, self._swap.two)))
 
     def places(self) -> list[tuple[int, int, int]]:
         """Where inputs are changed: set, byte of an input, and that input's bytes."""
@@ -184,14 +186,19 @@ class Stamp:
         found = [
             (int(index), int(place) - extent.offset, extent.num_bytes)
             for index, place in zip(sets, within, strict=True)
-            for extent in self._extents
+            for extent in self._inputs
             if extent.offset <= place < extent.offset + extent.num_bytes
         ]
         if self._swap is not None:
-            extent, units = self._swap.extent, self._swap.width // self._swap.extent.unit
+            at, unit, units = (
+                self._swap.extent.offset,
+                self._swap.extent.unit,
+                self._swap.width // self._swap.extent.unit,
+            )
+            owner = next(one for one in self._inputs if one.offset <= at < one.offset + one.num_bytes)
             for start in (self._swap.one, self._swap.two):
-                chosen = (start + extent.unit * secrets.randbelow(units) for _ in range(NUM_OF_BLOCK // 2))
-                found += [(0, place, extent.num_bytes) for place in chosen]
+                chosen = (start + unit * secrets.randbelow(units) for _ in range(NUM_OF_BLOCK // 2))
+                found += [(0, at - owner.offset + place, owner.num_bytes) for place in chosen]
         return found
 
     def _exchange_words(self) -> None:
