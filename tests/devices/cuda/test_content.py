@@ -70,6 +70,7 @@ WAYS: list[tuple[str, Draw, bool, Way]] = [
     ("distributions with holes", causal_distributions, False, "choose"),
     ("numbers, alone", lambda: torch.randint(0, 1000, (64, 8)), True, "rotate"),
     ("numbers beside others", lambda: torch.randint(0, 1000, (64, 8)), False, "choose"),
+    ("numbers that torch cannot compare", lambda: torch.randint(0, 1000, (64, 8)).to(torch.uint32), True, "choose"),
     ("offsets", lambda: torch.randint(1, 9, (64,)).cumsum(0), True, "choose"),
     ("sorted", lambda: torch.randn(500).sort().values, True, "choose"),
     ("flags", lambda: torch.rand(64, 8) > 0.5, True, "choose"),

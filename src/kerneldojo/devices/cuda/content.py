@@ -35,6 +35,8 @@ COPIED = ("rotate", "shift", "choose")
 """Ways whose content is copied in segments."""
 PART = 8
 """One of so many elements of what is rotated is the other set's."""
+NUMBERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+"""Whole numbers that torch can compare on any device."""
 NUM_RANGES = 64
 WINDOW = 1 << 14
 """Elements in which a run without zeros is looked for."""
@@ -150,7 +152,7 @@ def _way_of(drawn: Sequence[torch.Tensor], *, is_only: bool, are_numbers: bool) 
     if has_few_values(tensor):
         return "choose"
     if not tensor.is_floating_point():
-        if not are_numbers or not _is_unordered(tensor):
+        if not are_numbers or tensor.dtype not in NUMBERS or not _is_unordered(tensor):
             return "choose"
         return "rotate" if is_only else "shift"
     if not all(bool(torch.isfinite(one).all()) for one in drawn):
