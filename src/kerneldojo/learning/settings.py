@@ -29,11 +29,11 @@ class LearnConfig(Frozen):
     """Where answers are judged."""
     seed: int = Field(default=0, ge=0)
     """Of everything that is drawn."""
-    num_graphs: int = Field(default=900, gt=0)
+    num_graphs: int = Field(default=1100, gt=0)
     """Graphs to learn from, for the teacher and in RL."""
     num_answers: int = Field(default=1, gt=0)
     """Answers of the teacher to each."""
-    sft_epochs: float = Field(default=9.0, gt=0)
+    sft_epochs: float = Field(default=7.5, gt=0)
     """How often each answer is imitated."""
     rl_steps: int = Field(default=20, gt=0)
     """Steps of RL."""
