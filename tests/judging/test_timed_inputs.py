@@ -54,7 +54,7 @@ def drawn() -> list[torch.Tensor]:
     ]
 
 
-WAYS: list[Way] = ["rotate", "rotate", "choose", "rotate", "rotate", "rotate", "mix", "turn", "swing"]
+WAYS: list[Way] = ["rotate", "rotate", "choose", "rotate", "rotate", "rotate", "mix", "permute", "reorder"]
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ can be seen of its structure as it is:
   set's: a norm of all of them is another one, too.
 * `shift`: elements of all inputs of equal size move on together, where a problem has whole numbers alone, which may
   belong to one another.
-* `turn`: so do rows, and elements within all rows alike, where each row is a distribution.
-* `swing`: rows and columns of a symmetric matrix move on by the same distance.
+* `permute`: rows, and elements within all rows alike, are put into new orders, where each row is a distribution.
+* `reorder`: rows and columns of a symmetric matrix are put into one new order.
 * `mix`: each element is one of two drawn sets' at its place, by secret bits: zeros stay where they are.
 * `choose`: a drawn set's as it is. Indices, flags and what is sorted may belong to other inputs of their set.
 
@@ -30,7 +30,7 @@ import torch
 from kerneldojo.devices.cuda.rotation import WORDS
 from kerneldojo.problems.distributions import has_few_values, is_probability, is_structural
 
-Way = Literal["rotate", "shift", "turn", "swing", "mix", "choose"]
+Way = Literal["rotate", "shift", "permute", "reorder", "mix", "choose"]
 COPIED = ("rotate", "shift", "choose")
 """Ways whose content is copied in segments."""
 PART = 8
@@ -59,7 +59,7 @@ class Recipe:
     parts: tuple[tuple[int, int], ...]
     """Of each tensor: where the other set's part begins, and where it begins there."""
     seed: int
-    """Of the bits of what is mixed."""
+    """Of the bits of what is mixed, and of new orders."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,7 @@ class Kind:
     def of(cls, way: Way, tensor: torch.Tensor) -> Kind:
         """That of `tensor`, one of those that were drawn."""
         count = len(flat(tensor))
-        rows = tensor.shape[-1] if tensor.dim() else 1
-        num_distances = {"rotate": count, "shift": count, "turn": count, "swing": rows}.get(way, 1)
+        num_distances = count if way in ("rotate", "shift") else 1
         # Whole numbers may be one of each.
         part = count // PART if way == "rotate" and tensor.is_floating_point() else 0
         return cls(way, count, max(1, num_distances), part)
@@ -163,8 +162,8 @@ def _way_of(drawn: Sequence[torch.Tensor], *, is_only: bool, are_numbers: bool) 
         are_known = is_only or all(torch.equal(one, zeros[0]) for one in zeros)
         return "mix" if len(drawn) > 1 and is_plain and are_known else "choose"
     if all(map(_is_symmetric, drawn)):
-        return "swing"
-    return "turn" if all(map(is_probability, drawn)) else "choose"
+        return "reorder"
+    return "permute" if all(map(is_probability, drawn)) else "choose"
 
 
 def may_shuffle(tensor: torch.Tensor) -> bool:
@@ -185,7 +184,7 @@ def exchangeable(kind: Kind, drawn: Sequence[torch.Tensor]) -> list[tuple[int, i
     tensor = drawn[0]
     if kind.way == "rotate":
         return [(0, kind.count)]
-    if kind.way == "turn" and tensor.stride(-1) == 1:
+    if kind.way == "permute" and tensor.stride(-1) == 1:
         length = tensor.shape[-1]
         rows = secrets.SystemRandom().sample(range(kind.count // length), min(NUM_RANGES, kind.count // length))
         return [(row * length, length) for row in rows]
@@ -214,21 +213,21 @@ def write(target: torch.Tensor, kind: Kind, bases: Sequence[torch.Tensor], recip
         recipe: what the set is made of.
         number: of the input in its set.
     """
-    way, distance = kind.way, recipe.distances[number]
-    if way in COPIED:
+    if kind.way in COPIED:
         for place, base, origin in segments(recipe, number, kind):
             flat(target)[place].copy_(flat(bases[base])[origin], non_blocking=True)
         return
     words = WORDS[target.element_size()]  # As they are, whatever the type can be reckoned with.
     target, source, other = (one.view(words) for one in (target, bases[recipe.base], bases[recipe.other]))
-    if way == "turn":
+    generator = torch.Generator(source.device).manual_seed(recipe.seed ^ number)
+    if kind.way == "permute":
         rows = source.reshape(-1, source.shape[-1])
-        along, across = divmod(distance, source.shape[-1])
-        target.copy_(rows.roll((along, across), (0, 1)).view(source.shape))
-    elif way == "swing":
-        target.copy_(source.roll((distance, distance), (-2, -1)))
+        along, across = (torch.randperm(size, generator=generator, device=source.device) for size in rows.shape)
+        target.copy_(rows[along][:, across].view(source.shape))
+    elif kind.way == "reorder":
+        order = torch.randperm(source.shape[-1], generator=generator, device=source.device)
+        target.copy_(source[..., order, :][..., order])
     else:
-        generator = torch.Generator(source.device).manual_seed(recipe.seed ^ number)
         bits = torch.randint(0, 2, source.shape, generator=generator, device=source.device, dtype=torch.uint8)
         torch.where(bits.bool(), source, other, out=target)
 
