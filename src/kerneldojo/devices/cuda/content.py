@@ -27,7 +27,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from kerneldojo.devices.cuda.rotation import WORDS
+from kerneldojo.devices.cuda.rotation import WORDS, Rotation, rotate
 from kerneldojo.problems.distributions import has_few_values, is_probability, is_structural
 
 Way = Literal["rotate", "shift", "permute", "reorder", "mix", "choose"]
@@ -38,6 +38,7 @@ PART = 8
 NUMBERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 """Whole numbers that torch can compare on any device."""
 NUM_RANGES = 64
+"""Of an input, in which elements may change places; of these one is chosen for each set and round."""
 WINDOW = 1 << 14
 """Elements in which a run without zeros is looked for."""
 FEW_ZEROS = 1e-3
@@ -55,7 +56,7 @@ class Recipe:
     other: int
     """Another one, for what is mixed and for parts; the same where there is one alone."""
     distances: tuple[int, ...]
-    """Of each tensor: by how many elements or rows to move."""
+    """Of each tensor: by how many elements to move."""
     parts: tuple[tuple[int, int], ...]
     """Of each tensor: where the other set's part begins, and where it begins there."""
     seed: int
@@ -108,7 +109,7 @@ def draw_recipes(num: int, num_bases: int, kinds: Sequence[Kind]) -> list[Recipe
 
 
 def segments(recipe: Recipe, number: int, kind: Kind) -> Iterator[tuple[slice, int, slice]]:
-    """What is rotated, shifted or chosen as copies: where to, from which drawn set, and from where in it; without gaps.
+    """What `rotation` writes, for who looks without copying: where, of which drawn set, and where in it; without gaps.
 
     Args:
         recipe: what the set is made of.
@@ -122,6 +123,23 @@ def segments(recipe: Recipe, number: int, kind: Kind) -> Iterator[tuple[slice, i
         is_part = begin <= start < end
         origin = start - begin + source if is_part else (start - distance) % kind.count
         yield slice(start, stop), recipe.other if is_part else recipe.base, slice(origin, origin + stop - start)
+
+
+def rotation(
+    target: torch.Tensor, kind: Kind, sources: Sequence[torch.Tensor], recipe: Recipe, number: int
+) -> Rotation:
+    """What is rotated, shifted or chosen, as one rotation.
+
+    Args:
+        target: the input's memory, flat.
+        kind: the input's.
+        sources: the input in each drawn set, flat.
+        recipe: what the set is made of.
+        number: of the input in its set.
+    """
+    other = sources[recipe.other] if kind.part else None
+    distance, part = recipe.distances[number], recipe.parts[number]
+    return Rotation(target, sources[recipe.base], distance, other, *part, kind.part)
 
 
 def ways_of(drawn: Sequence[Sequence[torch.Tensor]]) -> list[Way]:
@@ -214,8 +232,7 @@ def write(target: torch.Tensor, kind: Kind, bases: Sequence[torch.Tensor], recip
         number: of the input in its set.
     """
     if kind.way in COPIED:
-        for place, base, origin in segments(recipe, number, kind):
-            flat(target)[place].copy_(flat(bases[base])[origin], non_blocking=True)
+        rotate(rotation(flat(target), kind, [flat(base) for base in bases], recipe, number))
         return
     words = WORDS[target.element_size()]  # As they are, whatever the type can be reckoned with.
     target, source, other = (one.view(words) for one in (target, bases[recipe.base], bases[recipe.other]))

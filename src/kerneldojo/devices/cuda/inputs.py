@@ -20,14 +20,24 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from kerneldojo.devices.cuda.content import COPIED, Kind, Recipe, Way, draw_recipes, exchangeable, flat, segments, write
+from kerneldojo.devices.cuda.content import (
+    COPIED,
+    Kind,
+    Recipe,
+    Way,
+    draw_recipes,
+    exchangeable,
+    flat,
+    rotation,
+    segments,
+    write,
+)
 from kerneldojo.devices.cuda.memory import SharedRegion, span
-from kerneldojo.devices.cuda.rotation import Rotation, rotate_all
+from kerneldojo.devices.cuda.rotation import WORDS, rotate_all
 from kerneldojo.devices.cuda.stamps import Extent, Stamp, Swap, draw_exchange, draw_swap
 from kerneldojo.problems.pieces import pieces
 
 ALIGNMENT = 512
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 
 
 @dataclass(frozen=True)
@@ -126,20 +136,16 @@ class InputSets:
         self._recipes[:length] = recipes
         for tensor, (kind, bases) in enumerate(zip(self._kinds, self._bases, strict=True)):
             if kind.way in COPIED:
-                self._rotate(tensor, recipes)
+                sources = self._sources[tensor]
+                rotate_all(
+                    [
+                        rotation(self._places[index][tensor], kind, sources, recipe, tensor)
+                        for index, recipe in enumerate(recipes)
+                    ]
+                )
                 continue
             for index, recipe in enumerate(recipes):
                 write(self._targets[index][tensor], kind, bases, recipe, tensor)
-
-    def _rotate(self, tensor: int, recipes: Sequence[Recipe]) -> None:
-        """Write an input that is copied in segments into all sets, by one launch."""
-        sources, length = self._sources[tensor], self._kinds[tensor].part
-        rotations: list[Rotation] = []
-        for index, recipe in enumerate(recipes):
-            target, other = self._places[index][tensor], sources[recipe.other] if length else None
-            distance, part = recipe.distances[tensor], recipe.parts[tensor]
-            rotations.append(Rotation(target, sources[recipe.base], distance, other, *part, length))
-        rotate_all(rotations)
 
     def written(self, index: int) -> list[torch.Tensor]:
         """What was written into a set of this round, stamp included, as tensors of their own."""
@@ -221,4 +227,4 @@ class InputSets:
 
 def _bits(flat: torch.Tensor) -> torch.Tensor:
     """Elements as integers: a number that is none does not equal itself."""
-    return flat.view(_INTEGERS[flat.element_size()]) if len(flat) else flat
+    return flat.view(WORDS[flat.element_size()]) if len(flat) else flat

@@ -190,11 +190,8 @@ class Stamp:
             if extent.offset <= place < extent.offset + extent.num_bytes
         ]
         if self._swap is not None:
-            at, unit, units = (
-                self._swap.extent.offset,
-                self._swap.extent.unit,
-                self._swap.width // self._swap.extent.unit,
-            )
+            at, unit = self._swap.extent.offset, self._swap.extent.unit
+            units = self._swap.width // unit
             owner = next(one for one in self._inputs if one.offset <= at < one.offset + one.num_bytes)
             for start in (self._swap.one, self._swap.two):
                 chosen = (start + unit * secrets.randbelow(units) for _ in range(NUM_OF_BLOCK // 2))
