@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from kerneldojo.devices.cuda.content import Kind, Way, draw_recipes, flat, may_s
 from kerneldojo.problems.distributions import is_probability
 
 Draw = Callable[[], torch.Tensor]
+LENGTHS = itertools.cycle((630, 630, 631))
 
 
 def symmetric() -> torch.Tensor:
@@ -25,6 +27,14 @@ def distributions() -> torch.Tensor:
 
 def lower() -> torch.Tensor:
     return torch.tril(torch.rand(32, 32))
+
+
+def lower_with_chance_zeros() -> torch.Tensor:
+    return torch.tril(torch.rand(96, 96).bfloat16())
+
+
+def padded() -> torch.Tensor:
+    return torch.where(torch.arange(640) < next(LENGTHS), torch.randn(16, 640), 0.0)
 
 
 def banded() -> torch.Tensor:
@@ -61,6 +71,8 @@ WAYS: list[tuple[str, Draw, bool, Way]] = [
     ("triangle of a column-major matrix", lambda: lower().t(), False, "mix"),
     ("band", banded, False, "mix"),
     ("half precision with holes", lambda: lower().half(), False, "mix"),
+    ("triangle with zeros by chance", lower_with_chance_zeros, False, "mix"),
+    ("zeros up to a length that others may tell of", padded, False, "choose"),
     ("zeros of its own, alone", sparse, True, "mix"),
     ("zeros that a mask may tell of", sparse, False, "choose"),
     ("symmetric", symmetric, False, "reorder"),

@@ -18,6 +18,7 @@ can be seen of its structure as it is:
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,9 @@ WINDOW = 1 << 14
 """Elements in which a run without zeros is looked for."""
 FEW_ZEROS = 1e-3
 """The share of zeros up to which they mean nothing."""
+CHANCE_ZEROS = 0.01
+"""The share of elements up to which zeros may be chance, where few are in two drawn sets: of [0, 1) in bfloat16 one in
+256 is zero, in float32 one in sixteen million. Chance makes as many in each, and puts few into several."""
 ROUNDING = 1e-3
 """Of its largest element: by so much a symmetric matrix may differ from its transpose."""
 
@@ -174,11 +178,9 @@ def _way_of(drawn: Sequence[torch.Tensor], *, is_only: bool, are_numbers: bool) 
         return "rotate" if is_only else "shift"
     if not all(bool(torch.isfinite(one).all()) for one in drawn):
         return "choose"
-    zeros = [one == 0 for one in drawn]
-    if int(zeros[0].sum()) > FEW_ZEROS * tensor.numel():
+    if int((tensor == 0).sum()) > FEW_ZEROS * tensor.numel():
         is_plain = not any(is_probability(one) or _is_symmetric(one) for one in drawn) and _is_unordered(tensor)
-        are_known = is_only or all(torch.equal(one, zeros[0]) for one in zeros)
-        return "mix" if len(drawn) > 1 and is_plain and are_known else "choose"
+        return "mix" if len(drawn) > 1 and is_plain and (is_only or _have_equal_zeros(drawn)) else "choose"
     if all(map(_is_symmetric, drawn)):
         return "reorder"
     return "permute" if all(map(is_probability, drawn)) else "choose"
@@ -206,7 +208,7 @@ def exchangeable(kind: Kind, drawn: Sequence[torch.Tensor]) -> list[tuple[int, i
         length = tensor.shape[-1]
         rows = secrets.SystemRandom().sample(range(kind.count // length), min(NUM_RANGES, kind.count // length))
         return [(row * length, length) for row in rows]
-    if kind.way == "mix" and all(torch.equal(tensor == 0, one == 0) for one in drawn[1:]):
+    if kind.way == "mix" and _have_equal_zeros(drawn):
         starts = (secrets.randbelow(max(1, kind.count - WINDOW + 1)) for _ in range(NUM_RANGES))
         runs = ((start, _longest_run(flat(tensor)[start : start + WINDOW] != 0)) for start in starts)
         return [(start + first, length) for start, (first, length) in runs]
@@ -247,6 +249,22 @@ def write(target: torch.Tensor, kind: Kind, bases: Sequence[torch.Tensor], recip
     else:
         bits = torch.randint(0, 2, source.shape, generator=generator, device=source.device, dtype=torch.uint8)
         torch.where(bits.bool(), source, other, out=target)
+
+
+def _have_equal_zeros(drawn: Sequence[torch.Tensor]) -> bool:
+    """Whether zeros are where they are in all drawn sets alike, but for such as chance makes.
+
+    Others may tell of something else in their set: of a length, or a mask.
+    """
+    counts = torch.zeros(drawn[0].shape, dtype=torch.uint8, device=drawn[0].device)
+    for one in drawn:
+        counts += one == 0
+    are_some = (counts > 0) & (counts < len(drawn))
+    num, num_several = int(are_some.sum()), int((are_some & (counts > 1)).sum())
+    if num > CHANCE_ZEROS * len(drawn) * counts.numel() or num_several > num // 16:
+        return False
+    each = [int((are_some & (one == 0)).sum()) for one in drawn]
+    return max(each) - min(each) <= 1 + 3 * math.sqrt(max(each) + min(each))
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
