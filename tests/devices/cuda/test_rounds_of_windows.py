@@ -117,7 +117,7 @@ class Inputs:
             exchange=lambda: self._log.append(("judge", "stamp")),
             last=(64, np.full(8, self.num_stamps, dtype=np.uint8)),
             settle=lambda: self._log.append(("judge", "settle")),
-            places=lambda: [(call, 0, LAYOUT.num_bytes) for call in range(length)],
+            places=lambda: np.array([(call, 0, LAYOUT.num_bytes) for call in range(length)]),
         )
 
 

@@ -60,6 +60,18 @@ def laid_out(sizes: list[tuple[int, int]]) -> list[Extent]:
     return extents
 
 
+def test_places_are_told_of_the_input_that_holds_them_where_others_are_empty() -> None:
+    """As those of two sets of 1,024 bytes each."""
+    extents = [Extent(0, 0, 4), Extent(0, 40, 4), Extent(512, 0, 4), Extent(512, 400, 4), Extent(1024, 0, 4)]
+    words = torch.zeros(512, dtype=torch.int32)
+    pairs = np.array([1, 384]), np.array([9, 402])
+    swap = stamps.Swap(extents[3], 8, 200, 4)
+    stamp = Stamp(words, 1024, extents, pairs, swap)
+    places = [tuple(row) for row in stamp.places().tolist()]
+    assert places[:4] == [(0, 4, 40), (1, 0, 400), (0, 36, 40), (1, 72, 400)]
+    assert set(places[4:]) == {(0, 8, 400), (0, 200, 400)} and len(places) == 4 + stamps.NUM_OF_BLOCK
+
+
 def test_where_nothing_may_be_moved_nothing_is() -> None:
     assert stamps.draw_swap([]) is None
     nothing = np.zeros(0, dtype=np.int64)
@@ -69,7 +81,7 @@ def test_where_nothing_may_be_moved_nothing_is() -> None:
     stamp.settle()
     stamp.toggle(0)
     assert torch.equal(words, torch.arange(64, dtype=torch.int32))
-    assert stamp.places() == [] and len(stamp.last[1]) == 0
+    assert len(stamp.places()) == 0 and len(stamp.last[1]) == 0
 
 
 @given(num_sets=st.integers(1, 6), sizes=st.lists(st.integers(4, 3000), min_size=1, max_size=3))
@@ -120,7 +132,7 @@ def test_outputs_are_read_where_inputs_changed_last(length: int, rows: int, colu
     sums = Layout((rows,), (1,), torch.float32)
     generator = np.random.default_rng(0)
     elements = generator.integers(0, rows * columns, length)
-    near = [(call, 4 * int(element), like_it.num_bytes) for call, element in enumerate(elements)]
+    near = np.stack([np.arange(length), 4 * elements, np.full(length, like_it.num_bytes)], axis=1)
     plan = draw_plan(length, [like_it, half, sums], near)
     assert len(plan.calls) == len(plan.tensors) == len(plan.starts) == NUM_BLOCKS
     for call, tensor, start in zip(

@@ -205,7 +205,7 @@ class InputSets:
         """What changes the first `length` sets a last time, drawn for the content that was written last."""
         places, nowhere = self._stampable(length), np.zeros(0, dtype=np.int64)
         pairs = draw_exchange(places) if places else (nowhere, nowhere)
-        self._swap = draw_swap(list(map(secrets.choice, self._ranges)), self._swap)
+        self._swap = draw_swap(list(map(_one_of, self._ranges)), self._swap)
         wholes = [
             Extent(offset, layout.num_bytes, layout.dtype.itemsize)
             for offset, layout in zip(self._offsets[0], self.layouts, strict=True)
@@ -218,11 +218,15 @@ class InputSets:
         places = [
             ((extent.offset + index * self._set_bytes) // 4, extent.num_bytes // 4)
             for index in range(length)
-            for extent in map(secrets.choice, self._ranges)
+            for extent in map(_one_of, self._ranges)
             if extent.item_bytes <= 4
         ]
-        secrets.SystemRandom().shuffle(places)
-        return places[:64]
+        return places if len(places) <= 64 else secrets.SystemRandom().sample(places, 64)
+
+
+def _one_of(ranges: Sequence[Extent]) -> Extent:
+    """One that is secretly chosen."""
+    return ranges[0] if len(ranges) == 1 else secrets.choice(ranges)  # Most inputs are one range as a whole.
 
 
 def _bits(flat: torch.Tensor) -> torch.Tensor:

@@ -78,7 +78,7 @@ class Sample:
         return bool(len(self._rows(tensor, call)))
 
 
-def draw_plan(length: int, layouts: Sequence[Layout], near: Sequence[tuple[int, int, int]] = ()) -> Plan:
+def draw_plan(length: int, layouts: Sequence[Layout], near: Integers | None = None) -> Plan:
     """Choose secretly which blocks of the outputs of `length` calls are sampled: some of each output.
 
     Args:
@@ -91,7 +91,7 @@ def draw_plan(length: int, layouts: Sequence[Layout], near: Sequence[tuple[int, 
     sizes = np.array([layout.num_bytes for layout in layouts], dtype=np.int64)
     items = np.array([layout.dtype.itemsize for layout in layouts], dtype=np.int64)
     pairs = length * len(layouts)
-    num_near = NUM_NEAR if near else 0
+    num_near = NUM_NEAR if near is not None and len(near) else 0
     # Each output once in turn, the rest by size, so that a small second output is not overlooked.
     turns = min(pairs, NUM_BLOCKS // 2)
     rest = NUM_BLOCKS - turns - num_near
@@ -104,9 +104,9 @@ def draw_plan(length: int, layouts: Sequence[Layout], near: Sequence[tuple[int, 
     # A tenth at the end of its output: what was left undone is often there.
     last = generator.random(len(room)) < 0.1
     plan = Plan(calls, tensors, np.where(last, room * items[tensors], starts))
-    if not near:
+    if near is None or not num_near:
         return plan
-    chosen = np.array(near, dtype=np.int64)[np.resize(generator.permutation(len(near)), num_near)]
+    chosen = near[np.resize(generator.permutation(len(near)), num_near)]
     tensors = generator.integers(0, len(layouts), num_near)
     starts = chosen[:, 1] * (sizes // items)[tensors] // chosen[:, 2]
     starts = np.minimum(starts, np.maximum(sizes - BLOCK_BYTES, 0)[tensors] // items[tensors]) * items[tensors]

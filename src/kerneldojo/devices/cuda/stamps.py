@@ -25,8 +25,8 @@ NUM_WORDS = 1024
 """Words that are exchanged while the caches are cold, in all."""
 BLOCK_BYTES = 4096
 """Of the block that comes with the signal, at most."""
-NUM_OF_BLOCK = 32
-"""Places of it that are told to whoever samples outputs."""
+NUM_OF_WORDS, NUM_OF_BLOCK = 128, 32
+"""Places of words, and of blocks, that are told to whoever samples outputs."""
 
 
 @dataclass(frozen=True)
@@ -180,23 +180,26 @@ class Stamp:
             first = self._swap.extent.offset - offset
             _swap(*(self._block(words, first, start) for start in (self._swap.one, self._swap.two)))
 
-    def places(self) -> list[tuple[int, int, int]]:
-        """Where inputs are changed: set, byte of an input, and that input's bytes."""
-        sets, within = np.divmod(4 * self._to, self._set_bytes)
-        found = [
-            (int(index), int(place) - extent.offset, extent.num_bytes)
-            for index, place in zip(sets, within, strict=True)
-            for extent in self._inputs
-            if extent.offset <= place < extent.offset + extent.num_bytes
-        ]
+    def places(self) -> Integers:
+        """Where inputs are changed: (places, 3) of set, byte of an input, and that input's bytes.
+
+        Of the words and of the blocks some, secretly chosen: so many as outputs are read near them.
+        """
+        generator = np.random.default_rng(secrets.randbits(128))
+        words = generator.choice(self._to, NUM_OF_WORDS) if len(self._to) > NUM_OF_WORDS else self._to
+        sets, within = np.divmod(4 * words, self._set_bytes)
         if self._swap is not None:
-            at, unit = self._swap.extent.offset, self._swap.extent.unit
-            units = self._swap.width // unit
-            owner = next(one for one in self._inputs if one.offset <= at < one.offset + one.num_bytes)
-            for start in (self._swap.one, self._swap.two):
-                chosen = (start + unit * secrets.randbelow(units) for _ in range(NUM_OF_BLOCK // 2))
-                found += [(0, at - owner.offset + place, owner.num_bytes) for place in chosen]
-        return found
+            extent = self._swap.extent
+            units = generator.integers(0, self._swap.width // extent.unit, (2, NUM_OF_BLOCK // 2))
+            blocks = extent.offset + np.array([[self._swap.one], [self._swap.two]]) + extent.unit * units
+            sets, within = np.append(sets, np.zeros_like(blocks)), np.append(within, blocks)
+        if not len(within):
+            return np.zeros((0, 3), dtype=np.int64)
+        starts = np.array([one.offset for one in self._inputs])
+        lengths = np.array([one.num_bytes for one in self._inputs])
+        owner = np.searchsorted(starts, within, side="right") - 1  # The last that begins there: others are empty.
+        found = np.stack([sets, within - starts[owner], lengths[owner]], axis=1)
+        return found[found[:, 1] < found[:, 2]]
 
     def _exchange_words(self) -> None:
         if len(self._to):
