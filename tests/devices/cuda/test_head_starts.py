@@ -57,6 +57,20 @@ def test_on_a_slow_host_nobody_is_convicted_for_a_call_that_was_cold() -> None:
     assert head_starts.early_us(thirty_ahead, reference) > head_starts.most_early_us(thirty_ahead, reference)
 
 
+def test_one_slow_call_of_the_reference_does_not_make_its_candidate_early() -> None:
+    """Where its time is known it plays seldom: of three windows of one call two took six times as long."""
+    honest = [
+        Window(n, 50.0 * n + 300, done_us=50.0 * n, prime_us=250.0, is_warmed=True, taken_us=40.0)
+        for n in (1, 30, 17) * 8
+    ]
+    reference = [
+        Window(n, done_us + 300, done_us=done_us, prime_us=250.0, is_warmed=True, taken_us=40.0)
+        for n, done_us in ((1, 60.0), (30, 1800.0), (1, 330.0), (17, 1020.0), (1, 340.0), (29, 1740.0))
+    ]
+    assert head_starts.early_us(honest, reference) < head_starts.EARLY_US
+    assert head_starts.early_us(honest, reference[2:3] + reference[4:]) > head_starts.EARLY_US, "but for the first"
+
+
 def ahead(
     per_call_us: float, ahead_us: float, *, every: int = 1, where: str = "primed", honest: float = 1.0
 ) -> list[Window]:

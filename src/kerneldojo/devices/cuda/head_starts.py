@@ -24,6 +24,9 @@ were twice as slow as at their quickest, 8 took longer than that at the median; 
 MOST_EARLY_US = 250.0
 """How much longer it may take at all, at the median, or more: see `most_early_us`. Seven of some 540 honest series took
 102 to 158 us on such hosts, and on one slower still four of 197 took 188 to 281."""
+SOME = 0.25
+"""Of the reference runner's windows of one call, which are few where it is known, so many tell what one takes: one that
+was slow by chance (331 us of 65 once) let its candidate seem to have worked for 212 us before the clock."""
 COLD_CALLS = 3.0
 """How many times what a call of its own takes, once its code is in the core's caches, the one before the clock may take
 beyond that. Where cores are slow the first call after others have run there takes several times as long as the next."""
@@ -46,7 +49,7 @@ def most_early_us(measured: Sequence[Window], trusted: Sequence[Window]) -> floa
     At least `MOST_EARLY_US`; as long as the reference runner took itself, which is slow where cores are; and some calls
     of its own, where one is made before the clock. It need not be tight: what is beyond `EARLY_US` is paid for.
     """
-    before = _before(trusted)
+    before = _before(trusted, SOME)
     theirs_us = float(np.median(before)) if len(before) else 0.0
     is_warmed = any(window.is_warmed for window in measured)
     return max(MOST_EARLY_US, theirs_us, COLD_CALLS * (_one_call_us(measured) or 0.0) if is_warmed else 0.0)
@@ -90,22 +93,25 @@ def _begun_when_written(measured: Sequence[Window], trusted: Sequence[Window]) -
 def _beyond(measured: Sequence[Window], trusted: Sequence[Window]) -> npt.NDArray[np.float64]:
     """How much longer each window took until its calls began than the reference runner's at the median; empty where
     there is nothing to compare."""
-    mine, theirs = _before(measured), _before(trusted)
+    mine, theirs = _before(measured), _before(trusted, SOME)
     return mine - float(np.median(theirs)) if len(mine) and len(theirs) else np.zeros(0)
 
 
-def _before(windows: Sequence[Window]) -> npt.NDArray[np.float64]:
-    """What each window took before its calls, without the call that warmed it up; empty where that is not known."""
+def _before(windows: Sequence[Window], share: float = 0.5) -> npt.NDArray[np.float64]:
+    """What each window took before its calls, without the call that warmed it up; empty where that is not known.
+
+    That call took what a window of one call takes, in this share of them at most.
+    """
     if any(window.prime_us is None for window in windows):
         return np.zeros(0)
     before = np.array([(window.prime_us or 0.0) + window.taken_us for window in windows])
     if not any(window.is_warmed for window in windows):
         return before
-    one_us = _one_call_us(windows)
+    one_us = _one_call_us(windows, share)
     return before - one_us if one_us is not None else np.zeros(0)
 
 
-def _one_call_us(windows: Sequence[Window]) -> float | None:
-    """What a window of one call takes, the one before it made; None if there was none."""
+def _one_call_us(windows: Sequence[Window], share: float = 0.5) -> float | None:
+    """What one call takes, the one before it made, in this share of such windows at most; None if there was none."""
     ones = [window.wall_us if window.done_us is None else window.done_us for window in windows if window.length == 1]
-    return float(np.median(ones)) if ones else None
+    return float(np.quantile(ones, share, method="lower")) if ones else None

@@ -118,7 +118,9 @@ class Stamp:
         apart = ~(self._is_in_a_block(pairs[0]) | self._is_in_a_block(pairs[1]))
         one, two = pairs[0][apart], pairs[1][apart]
         self._to, self._source = np.concatenate([one, two]), np.concatenate([two, one])
-        self._pairs = torch.from_numpy(np.stack([self._to, self._source])).to(words.device)
+        both = torch.from_numpy(np.stack([self._to, self._source]))
+        # From pinned memory: else the host would wait until the content before it has been written.
+        self._pairs = (both.pin_memory() if words.is_cuda else both).to(words.device, non_blocking=True)
         self._is_exchanged = self._is_settled = False
         if swap is not None:
             self._one, self._two = (self._block(words, swap.extent.offset, start) for start in (swap.one, swap.two))
