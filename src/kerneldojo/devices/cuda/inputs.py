@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from kerneldojo.devices.cuda.comparison import can_compare, compare
 from kerneldojo.devices.cuda.content import (
     COPIED,
     Kind,
@@ -33,7 +34,7 @@ from kerneldojo.devices.cuda.content import (
     write,
 )
 from kerneldojo.devices.cuda.memory import SharedRegion, span
-from kerneldojo.devices.cuda.rotation import WORDS, rotate_all
+from kerneldojo.devices.cuda.rotation import WORDS, Rotation, rotate_all
 from kerneldojo.devices.cuda.stamps import Extent, Stamp, Swap, draw_exchange, draw_swap
 from kerneldojo.problems.pieces import pieces
 
@@ -136,16 +137,17 @@ class InputSets:
         self._recipes[:length] = recipes
         for tensor, (kind, bases) in enumerate(zip(self._kinds, self._bases, strict=True)):
             if kind.way in COPIED:
-                sources = self._sources[tensor]
-                rotate_all(
-                    [
-                        rotation(self._places[index][tensor], kind, sources, recipe, tensor)
-                        for index, recipe in enumerate(recipes)
-                    ]
-                )
+                rotate_all([made for index in range(length) if (made := self._rotation(index, tensor)) is not None])
                 continue
             for index, recipe in enumerate(recipes):
                 write(self._targets[index][tensor], kind, bases, recipe, tensor)
+
+    def _rotation(self, index: int, tensor: int) -> Rotation | None:
+        """What is copied into an input of a set; None for what is made in another way."""
+        kind = self._kinds[tensor]
+        if kind.way not in COPIED:
+            return None
+        return rotation(self._places[index][tensor], kind, self._sources[tensor], self._recipes[index], tensor)
 
     def written(self, index: int) -> list[torch.Tensor]:
         """What was written into a set of this round, stamp included, as tensors of their own."""
@@ -166,14 +168,18 @@ class InputSets:
         return made
 
     def differs(self, index: int) -> torch.Tensor:
-        """Whether a set has other content than `written` says, as one truth value on its device. Asynchronous.
+        """Whether a set has other content than `written` says: 1 if so, on its device. Asynchronous.
 
         No copies are made of what is rotated: what the stamp exchanged is exchanged back meanwhile.
         """
         if self._stamp is not None:
             self._stamp.toggle(index)
-        found = torch.zeros((), dtype=torch.bool, device=self._words.device)
+        found = torch.zeros((), dtype=torch.int32, device=self._words.device)
         for tensor in range(len(self.layouts)):
+            made = self._rotation(index, tensor)
+            if made is not None and can_compare(made):
+                compare(made, found)
+                continue
             for now, then in self._compared(index, tensor):
                 for piece, right in pieces(_bits(now), _bits(then)):
                     found |= (piece != right).any()

@@ -91,6 +91,18 @@ def is_right(device: torch.device, item: int) -> bool:
 
 def launch(rotations: Sequence[Rotation]) -> None:
     """The same as `rotate_all` by one launch."""
+    table, typed, length = arguments(rotations)
+    kernel: Any = _rotate_kernel
+    kernel[(triton.cdiv(length, BLOCK), len(rotations))](table, typed, length, BLOCK=BLOCK, num_warps=8)
+
+
+def arguments(rotations: Sequence[Rotation]) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """What a launch is told of rotations of one type and length.
+
+    Returns:
+        (rotations, 7) int64 on the device, where each reads and writes; a tensor of words, of which only the type is of
+        interest; and how many words each has.
+    """
     first = rotations[0].target
     item = first.element_size()
     words = max(1, item // 8)
@@ -107,25 +119,27 @@ def launch(rotations: Sequence[Rotation]) -> None:
         for one in rotations
     ]
     table = torch.from_numpy(np.array(rows, dtype=np.int64)).to(first.device, non_blocking=True)
-    length = words * len(first)
-    typed = torch.empty(0, dtype=WORDS[item], device=first.device)  # Only its type is of interest.
-    kernel: Any = _rotate_kernel
-    kernel[(triton.cdiv(length, BLOCK), len(rows))](table, typed, length, BLOCK=BLOCK, num_warps=8)
+    return table, torch.empty(0, dtype=WORDS[item], device=first.device), words * len(first)
 
 
 @triton.jit(do_not_specialize=["length"], do_not_specialize_on_alignment=["table", "typed"])
 def _rotate_kernel(table: tl.tensor, typed: tl.tensor, length: tl.tensor, BLOCK: tl.constexpr) -> None:
     row = table + 7 * tl.program_id(1)
-    target = tl.load(row).to(typed.dtype)
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(tl.load(row).to(typed.dtype) + at, rotated_words(row, typed, at, length), mask=at < length)
+
+
+@triton.jit
+def rotated_words(row: tl.tensor, typed: tl.tensor, at: tl.tensor, length: tl.tensor) -> tl.tensor:
+    """What a rotation has at `at`; `row` is its row of the table."""
     source = tl.load(row + 1).to(typed.dtype)
     distance = tl.load(row + 2)
     other = tl.load(row + 3).to(typed.dtype)
     begin, end, beyond = tl.load(row + 4), tl.load(row + 5), tl.load(row + 6)
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     there = at < length
     is_part = (begin <= at) & (at < end)
     origin = at - distance
     origin = tl.where(origin < 0, origin + length, origin)
     rotated = tl.load(source + origin, mask=there & (is_part == 0))
     part = tl.load(other + at + beyond, mask=there & is_part)
-    tl.store(target + at, tl.where(is_part, part, rotated), mask=there)
+    return tl.where(is_part, part, rotated)

@@ -1,0 +1,76 @@
+"""Whether memory still holds what a rotation wrote there, told by one launch.
+
+A candidate can write to the inputs of its timed calls, which the reference meets afterwards. So the judge looks at one
+call's in each round, while everybody waits; as operations of torch that was twenty launches.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from kerneldojo.devices.cuda.rotation import BLOCK, WORDS, Rotation, arguments, rotate, rotated_words
+
+log = logging.getLogger(__name__)
+
+
+def can_compare(rotation: Rotation) -> bool:
+    """Whether `compare` may be used: on a GPU, where it was right when it was tried."""
+    target = rotation.target
+    return target.is_cuda and bool(len(target)) and is_right(target.device, target.element_size())
+
+
+def compare(rotation: Rotation, found: torch.Tensor) -> None:
+    """Set `found`, an int32 on the device, to 1 if the target holds anything else than the rotation. Asynchronous."""
+    table, typed, length = arguments([rotation])
+    kernel: Any = _compare_kernel
+    kernel[(triton.cdiv(length, BLOCK),)](table, typed, found, length, BLOCK=BLOCK, num_warps=8)
+
+
+@cache
+def is_right(device: torch.device, item: int) -> bool:
+    """Whether it sees each of some changes to elements of so many bytes, and none where there is none."""
+    words = torch.arange(3 * (BLOCK + 3), device=device).to(WORDS[item]).repeat_interleave(max(1, item // 8))
+    source = words.view(torch.complex128) if item == 16 else words
+    other, last = source.roll(7), len(source) - 1
+    wanted = [Rotation(torch.empty_like(source), source, distance) for distance in (0, 1, BLOCK, last)]
+    wanted += [Rotation(torch.empty_like(source), source, last, other, *part) for part in ((0, 3, 5), (9, 1, last - 9))]
+    try:
+        is_seen = all(_sees(one) for one in wanted)
+    except Exception:
+        log.warning("inputs are compared by torch's operations", exc_info=True)
+        return False
+    if not is_seen:
+        log.warning("inputs are compared by torch's operations: one launch for all of it is wrong here")
+    return is_seen
+
+
+def _sees(rotation: Rotation) -> bool:
+    rotate(rotation)
+    target, last = rotation.target, len(rotation.target) - 1
+    changes = [found] = [torch.zeros((), dtype=torch.int32, device=target.device)]
+    compare(rotation, found)
+    for place in (0, BLOCK - 1, BLOCK, last // 2, last):
+        kept = target[place].clone()
+        target[place] += 1
+        changes.append(torch.zeros_like(found))
+        compare(rotation, changes[-1])
+        target[place] = kept
+    return torch.stack(changes).tolist() == [0, 1, 1, 1, 1, 1]
+
+
+@triton.jit(do_not_specialize=["length"], do_not_specialize_on_alignment=["table", "typed", "found"])
+def _compare_kernel(
+    table: tl.tensor, typed: tl.tensor, found: tl.tensor, length: tl.tensor, BLOCK: tl.constexpr
+) -> None:
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    there = at < length
+    now = tl.load(tl.load(table).to(typed.dtype) + at, mask=there)
+    is_other = there & (now != rotated_words(table, typed, at, length))
+    if tl.max(is_other.to(tl.int32), axis=0) > 0:
+        tl.store(found, 1)
