@@ -105,13 +105,17 @@ def run(
 
 
 def _warm_up(rounds: Rounds, longest: int, effort: Effort) -> list[float]:
-    """Rounds that do not count; what a call of each side took in the last of them, in microseconds."""
+    """Rounds that do not count; what a call of each side took in the last of them, in microseconds.
+
+    The last is of more calls than the others, but for calls that take long.
+    """
     per_call: list[float] = []
-    lengths = [min(2, longest)] * effort.warm_up_windows
-    for number, length in enumerate([*lengths, min(8, longest)]):
-        seen = rounds.play(length, counted=False)
+    few, is_slow = min(2, longest), False
+    for length in [*[few] * effort.warm_up_windows, min(8, longest)]:
+        seen = rounds.play(few if is_slow else length, counted=False)
         per_call = [timed.done_us / timed.length for timed in seen.values()]
-        if number and max(per_call, default=0.0) > SLOW_US:  # What is slow the first time alone is cold.
+        was_slow, is_slow = is_slow, max(per_call, default=0.0) > SLOW_US
+        if was_slow and is_slow:  # What is slow the first time alone is cold.
             break
     return per_call
 

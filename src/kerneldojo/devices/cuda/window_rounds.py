@@ -59,7 +59,8 @@ class Effort:
     """Stop after this long, once there are `min_windows` and `min_calls`; after `PATIENCE` times it without these."""
     window_us: float = 3000.0
     """How long the quickest side's longest window should be: see `lengths.longest_window`."""
-    warm_up_windows: int = 2
+    warm_up_windows: int = 1
+    """Short ones, before one of a few calls: each costs as much as two that count."""
     event_windows: int = 1
     """Windows at the end in which sides time their own calls; they do not enter the slope."""
     is_brisk: bool = False
