@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kerneldojo.devices.cuda.rotation import BLOCK, WORDS, Rotation, arguments, rotate, rotated_words
+from kerneldojo.devices.cuda.rotation import BLOCK, Rotation, arguments, rotate, rotated_words, samples
 
 log = logging.getLogger(__name__)
 
@@ -35,13 +35,8 @@ def compare(rotation: Rotation, found: torch.Tensor) -> None:
 @cache
 def is_right(device: torch.device, item: int) -> bool:
     """Whether it sees each of some changes to elements of so many bytes, and none where there is none."""
-    words = torch.arange(3 * (BLOCK + 3), device=device).to(WORDS[item]).repeat_interleave(max(1, item // 8))
-    source = words.view(torch.complex128) if item == 16 else words
-    other, last = source.roll(7), len(source) - 1
-    wanted = [Rotation(torch.empty_like(source), source, distance) for distance in (0, 1, BLOCK, last)]
-    wanted += [Rotation(torch.empty_like(source), source, last, other, *part) for part in ((0, 3, 5), (9, 1, last - 9))]
     try:
-        is_seen = all(_sees(one) for one in wanted)
+        is_seen = all(map(_sees, samples(device, item)))
     except Exception:
         log.warning("inputs are compared by torch's operations", exc_info=True)
         return False

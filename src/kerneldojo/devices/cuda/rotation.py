@@ -70,14 +70,10 @@ def rotate(one: Rotation) -> None:
 @cache
 def is_right(device: torch.device, item: int) -> bool:
     """Whether the launch does what it should with elements of so many bytes; if not, that is told to the log."""
-    words = torch.arange(3 * (BLOCK + 3), device=device).to(WORDS[item]).repeat_interleave(max(1, item // 8))
-    source = words.view(torch.complex128) if item == 16 else words
-    other, last = source.roll(7), len(source) - 1
-    wanted = [Rotation(torch.empty_like(source), source, distance) for distance in (0, 1, BLOCK, last)]
-    wanted += [Rotation(torch.empty_like(source), source, last, other, *part) for part in ((0, 3, 5), (9, 1, last - 9))]
     try:
+        wanted = samples(device, item)
         launch(wanted)
-        right = [replace(one, target=torch.empty_like(source)) for one in wanted]
+        right = [replace(one, target=torch.empty_like(one.target)) for one in wanted]
         for one in right:
             rotate(one)
         found = all(torch.equal(one.target, two.target) for one, two in zip(wanted, right, strict=True))
@@ -86,6 +82,16 @@ def is_right(device: torch.device, item: int) -> bool:
         return False
     if not found:
         log.warning("content for windows is written by torch's operations: one launch for all of it is wrong here")
+    return found
+
+
+def samples(device: torch.device, item: int) -> list[Rotation]:
+    """Rotations of every kind, of elements of so many bytes, by which a launch is tried; nothing is written yet."""
+    words = torch.arange(3 * (BLOCK + 3), device=device).to(WORDS[item]).repeat_interleave(max(1, item // 8))
+    source = words.view(torch.complex128) if item == 16 else words
+    other, last = source.roll(7), len(source) - 1
+    found = [Rotation(torch.empty_like(source), source, distance) for distance in (0, 1, BLOCK, last)]
+    found += [Rotation(torch.empty_like(source), source, last, other, *part) for part in ((0, 3, 5), (9, 1, last - 9))]
     return found
 
 
