@@ -363,5 +363,6 @@ def test_an_allowance_is_kept(monkeypatch):
 def test_limits_per_minute_hold_requests_back(server):
     """Two requests of half a minute's tokens and a little more: the second has to wait for that little."""
     server.usage = {"prompt_tokens": 3_000, "completion_tokens": 300_000, "total_tokens": 303_000}
+    started = time.monotonic()  # Not the first one's arrival: a busy machine may hold that back.
     ask(server, *[request(max_tokens=303_000)] * 2, tokens_per_minute=600_000)
-    assert server.times[1] - server.times[0] >= 0.5
+    assert server.times[1] - started >= 0.6
