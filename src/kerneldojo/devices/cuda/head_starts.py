@@ -29,7 +29,7 @@ SOME = 0.25
 was slow by chance (331 us of 65 once) let its candidate seem to have worked for 212 us before the clock."""
 COLD_CALLS = 3.0
 """How many times what a call of its own takes, once its code is in the core's caches, the one before the clock may take
-beyond that. Where cores are slow the first call after others have run there takes several times as long as the next."""
+beyond that. Where cores are slow the first call after others have run there took up to 1.7 times as much, beyond it."""
 
 
 def early_us(measured: Sequence[Window], trusted: Sequence[Window]) -> float:
