@@ -190,7 +190,7 @@ class Server:
                     return
                 contained = slot.contained
                 started = {"measures": list(contained.measures), "keeper": contained.keeper, "pid": contained.pid}
-                message = {"started": started}
+                message = {"started": {**started, "freezer": contained.freezer}}
         except sandbox.SandboxError as error:  # Its keeper failed: our fault, and no reason to lose the others.
             message = {"failed": f"{type(error).__name__}: {last_line(str(error))}"}
         finally:

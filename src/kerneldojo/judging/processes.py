@@ -22,6 +22,7 @@ from kerneldojo.contestant.removal import remove_tree
 from kerneldojo.contestant.sandbox.processes import descendants
 from kerneldojo.contestant.scratch import own_folder
 from kerneldojo.contestant.wire import ChannelClosed, DeadlinePassed, MalformedFrame, WireError, channel_pair
+from kerneldojo.judging.brake import Brake
 from kerneldojo.judging.ends import Died, Infrastructure, Late, Tampered, failed
 from kerneldojo.judging.servers import ForkServer
 
@@ -84,6 +85,7 @@ class Session:
         self._answered = 0
         self._pid = 0
         self._is_dying = False
+        self._brake = Brake(lambda order: self._leash.send({"op": order}))
         with contextlib.ExitStack() as given, contextlib.ExitStack() as ours:
             ours.callback(arena.close)  # Also if there is no descriptor or no file to be had: nobody else knows of it.
             if line is not None:
@@ -160,8 +162,7 @@ class Session:
     def has_ended(self) -> bool:
         """Whether it ended by itself, as far as has been heard."""
         with contextlib.suppress(WireError):
-            while self.ended is None and self._leash.has_unread():
-                self._note(self._leash.receive(1.0))
+            self._hear_unread()
         return self.ended is not None
 
     def is_idle(self) -> bool:
@@ -169,11 +170,15 @@ class Session:
         if self.ended is not None or self._answered != self._number or self._door.has_unread():
             return False
         try:
-            while self._leash.has_unread():
-                self._note(self._leash.receive(1.0))
+            self._hear_unread()
         except (WireError, Infrastructure):
             return False
         return self.ended is None
+
+    def _hear_unread(self) -> None:
+        """Note what its fork server has said already."""
+        while self.ended is None and self._leash.has_unread():
+            self._note(self._leash.receive(1.0))
 
     def wait_started(self, timeout: float = 30.0) -> None:
         """Wait until the sandbox has closed around it, or it has ended.
@@ -184,14 +189,13 @@ class Session:
         while not self.measures and self.ended is None:
             self._hear(timeout)
 
-    def _hear(self, timeout: float) -> dict[str, Any]:
-        """The next message of its fork server, noted."""
+    def _hear(self, timeout: float) -> None:
+        """Note the next message of its fork server."""
         try:
             message = self._leash.receive(timeout)
         except WireError as error:
             raise Infrastructure(f"nothing was heard of a contestant: {error}") from None
         self._note(message)
-        return message
 
     def pids(self) -> list[int]:
         """Ids of its processes as they are now; none before it has started or once it has ended."""
@@ -215,18 +219,20 @@ class Session:
         """Have it stopped without waiting for that: several may be ordered to before any is waited for."""
         self.wait_started()
         if self.ended is None:
-            self._leash.send({"op": "freeze"})
+            self._hear_unread()
+            self._brake.stop()
 
     def wait_frozen(self, timeout: float = 5.0) -> None:
         """Wait until it is stopped as ordered, or has ended."""
-        while self.ended is None and self._hear(timeout).get("frozen") is not True:
-            pass  # The answer to an earlier order comes first: nobody waits for those to thaw.
+        while self.ended is None and self._brake.is_owed:  # Answers to earlier orders come first.
+            self._hear(timeout)
+        self._brake.wait_stopped()
 
     def thaw(self) -> None:
         """Let it run again, at once or soon: it is not waited for."""
         self.wait_started()
         if self.ended is None:
-            self._leash.send({"op": "thaw"})
+            self._brake.release()
 
     def kill(self, patience: float = 0.0) -> None:
         """End it and everything that it started; `ended` says how it ended.
@@ -261,13 +267,16 @@ class Session:
             self.measures = tuple(message["started"]["measures"])
             self._keeper = int(message["started"]["keeper"])
             self._pid = int(message["started"]["pid"] or 0)
+            self._brake.fit(message["started"]["freezer"])
+        if "frozen" in message:
+            self._brake.hear_answer()
         if "ended" in message:
             self.ended = message["ended"]
 
     def rest(self, resting: bool) -> None:
         """Say that nothing is asked of it for a while, so that nobody need watch it closely; or that work begins."""
         with contextlib.suppress(WireError):  # Whoever uses it next will find out that it is gone.
-            self._leash.send({"op": "rest" if resting else "wake"})
+            self._brake.rest(resting)
 
     def part_with_arena(self) -> None:
         """Free the memory shared with it; it may get other memory later."""
@@ -297,6 +306,7 @@ class Session:
     def _discard(self) -> None:
         self._door.close()
         self._leash.close()
+        self._brake.close()
         self.arena.is_left = self.ended is not None
         try:
             self.arena.close()

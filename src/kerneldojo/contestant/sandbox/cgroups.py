@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kerneldojo.contestant.sandbox.freezer import UNIFIED, VERSION_1, Freezer
+
 
 @dataclass(frozen=True)
 class HostGroups:
@@ -102,7 +104,7 @@ class Group:
     @property
     def freezes(self) -> bool:
         """Whether the group can be stopped as a whole."""
-        return "freeze" in self._v2 or "freezer" in self.folders
+        return self.freezer is not None
 
     @property
     def kills(self) -> bool:
@@ -146,22 +148,20 @@ class Group:
             (self.folders["unified"] / "cgroup.kill").write_text("1")
         return self.kills
 
+    @property
+    def freezer(self) -> Path | None:
+        """Where orders to stop all inside are written; see `Freezer`."""
+        if "freeze" in self._v2:
+            return self.folders["unified"] / UNIFIED
+        return self.folders["freezer"] / VERSION_1 if "freezer" in self.folders else None
+
     def set_frozen(self, frozen: bool) -> bool:
         """Stop or resume all inside, and wait up to a second for it to hold; False where the kernel cannot."""
-        if "freeze" in self._v2:
-            folder, order, events, expected = self.folders["unified"], str(int(frozen)), "cgroup.events", "frozen "
-            (folder / "cgroup.freeze").write_text(order)
-            expected += order
-        elif "freezer" in self.folders:
-            folder, order, events = self.folders["freezer"], "FROZEN" if frozen else "THAWED", "freezer.state"
-            (folder / events).write_text(order)
-            expected = order
-        else:
+        if self.freezer is None:
             return False
-        until, pause = time.monotonic() + 1, 3e-5  # It holds within 0.1 ms as a rule, and somebody waits for it.
-        while expected not in (folder / events).read_text() and time.monotonic() < until:
-            time.sleep(pause)
-            pause = min(2 * pause, 0.001)
+        with contextlib.closing(Freezer(self.freezer)) as freezer:
+            freezer.order(frozen)
+            freezer.wait(frozen)
         return True
 
     def memory_bytes(self) -> int | None:

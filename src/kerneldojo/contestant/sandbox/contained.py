@@ -111,6 +111,8 @@ class Contained:
         """Process id of the contestant as we see it, once enclosed; None if it ended before the keeper looked."""
         self.measures: tuple[str, ...] = ()
         """What isolation holds, once enclosed."""
+        self.freezer: str | None = None
+        """Where orders to stop it may be written instead of asking for that, once enclosed; see `Freezer`."""
 
     def wait_enclosed(self) -> None:
         """Wait until it is locked in and about to run `main`.
@@ -136,6 +138,7 @@ class Contained:
         self._groups = [Path(folder) for folder in ready["groups"]]
         self.pid = ready["pid"]
         self.measures = tuple(ready["measures"])
+        self.freezer = ready["freezer"]
         self.is_enclosed = True
 
     def _enter(self, room: dict[str, Any]) -> None:

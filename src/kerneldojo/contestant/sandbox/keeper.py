@@ -175,7 +175,13 @@ class Keeper:
         inside = processes.children(self.child) if self.plan.features.pid_namespace else [self.child]
         if self.meters.guest is not None:
             inside = [self.meters.guest.pid]
-        return {"pid": inside[0] if inside else None, "measures": self.measures(), "groups": self._folders()}
+        freezer = self.group.freezer if self.group else None
+        return {
+            "pid": inside[0] if inside else None,
+            "measures": self.measures(),
+            "groups": self._folders(),
+            "freezer": str(freezer) if freezer else None,
+        }
 
     def _wait_status(self, failing: str) -> None:
         """Wait for the empty line by which a process inside says that it has done its part."""
