@@ -11,10 +11,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from reports import pytest_report_to_serializable as pytest_report_to_serializable
+
+if TYPE_CHECKING:
+    from kerneldojo.judging.servers import ForkServer
 
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # So that asking for a GPU does not use it.
 gc.disable()  # Until all tests are collected, see below: imports make little garbage and many objects.
@@ -111,3 +115,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
     return True
+
+
+@pytest.fixture(scope="module")
+def server() -> Generator[ForkServer]:
+    """A fork server whose contestants compile and run nothing; of a module's own, which may overwrite this."""
+    from kerneldojo.judging.servers import ForkServer
+
+    server = ForkServer("compile")
+    yield server
+    server.close()

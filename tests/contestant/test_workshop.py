@@ -71,13 +71,6 @@ class Shop:
             end.close()
 
 
-@pytest.fixture(scope="module")
-def server() -> Generator[ForkServer]:
-    server = ForkServer("compile")
-    yield server
-    server.close()
-
-
 @pytest.fixture
 def shop(server: ForkServer) -> Generator[Shop]:
     shop = Shop(server)

@@ -160,13 +160,6 @@ def test_both_kinds_of_groups_are_told_in_their_words(tmp_path: Path) -> None:
                 assert not freezer.holds(not frozen)
 
 
-@pytest.fixture(scope="module")
-def server() -> Generator[ForkServer]:
-    server = ForkServer("compile")
-    yield server
-    server.close()
-
-
 @pytest.fixture
 def session(server: ForkServer) -> Generator[Session]:
     with Session(server, host_arena(COMPILE_ARENA_BYTES), WANTED) as session:
@@ -203,11 +196,11 @@ def test_one_that_rests_while_it_is_stopped_stays_so(session: Session) -> None:
     time.sleep(1.5)  # More than a tick of its keeper, which lets what rests go on now and then.
     assert stands_still(session)
     session.rest(False)
+    assert not session._brake.is_direct, "it is not known to be left alone"
     assert not session._door.has_frame(0.2)
     session.thaw()
     session.collect(30.0)
     session.freeze()
-    assert not session._brake.is_held, "it was not known to be left alone"
     session.thaw()
     while session._brake.is_owed:
         session._hear(30.0)

@@ -46,13 +46,6 @@ class CoreBench(Bench):
         return []
 
 
-@pytest.fixture(scope="module")
-def server() -> Generator[ForkServer]:
-    server = ForkServer("compile")
-    yield server
-    server.close()
-
-
 @pytest.fixture
 def benches(
     server: ForkServer, monkeypatch: pytest.MonkeyPatch

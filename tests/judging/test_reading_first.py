@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 
@@ -20,13 +19,6 @@ from kerneldojo.schema import Status
 
 SWISH = (Path(__file__).parent.parent / "exploits" / "problems" / "swish.py").read_text()
 GOOD = "import torch\nclass ModelNew(torch.nn.Module): pass\n"
-
-
-@pytest.fixture(scope="module")
-def server() -> Generator[ForkServer]:
-    server = ForkServer("compile")
-    yield server
-    server.close()
 
 
 def contestant(server: ForkServer, source: str) -> Contestant:

@@ -154,13 +154,6 @@ def canary_of(times: list[float]) -> Canary:
     return Canary(lambda: next(left))
 
 
-@pytest.fixture(scope="module")
-def server() -> Generator[ForkServer]:
-    server = ForkServer("compile")
-    yield server
-    server.close()
-
-
 def test_a_hosted_process_stops_at_once_and_goes_on_as_if_nothing_had_been(server: ForkServer) -> None:
     with Session(server, host_arena(COMPILE_ARENA_BYTES), request(Protocol(), "h100")) as session:
         session.freeze()

@@ -189,8 +189,13 @@ class Server:
                 if not slot.contained.is_enclosed:
                     return
                 contained = slot.contained
-                started = {"measures": list(contained.measures), "keeper": contained.keeper, "pid": contained.pid}
-                message = {"started": {**started, "freezer": contained.freezer}}
+                started = {
+                    "measures": list(contained.measures),
+                    "keeper": contained.keeper,
+                    "pid": contained.pid,
+                    "freezer": contained.freezer,
+                }
+                message = {"started": started}
         except sandbox.SandboxError as error:  # Its keeper failed: our fault, and no reason to lose the others.
             message = {"failed": f"{type(error).__name__}: {last_line(str(error))}"}
         finally:

@@ -34,15 +34,14 @@ class Brake:
         """Whether it is we who have stopped it, not its keeper."""
         self._num_told = self._num_answered = 0
         self._num_needed = 0
-        """Answers by which its keeper shows that it leaves the group alone."""
+        """Orders by the last of which, once answered, its keeper shows that it leaves the group alone."""
 
     def fit(self, file: str | None) -> None:
-        """Take hold of its group's freezer; without one, or where it may not be opened, its keeper does everything.
+        """Take hold of its group's freezer, once; without one, or where it may not be opened, its keeper does it all.
 
         Args:
             file: as for `Freezer`; None if there is none.
         """
-        self.close()
         if file is not None:
             with contextlib.suppress(OSError):
                 self._freezer = Freezer(Path(file))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 UNIFIED, VERSION_1 = "cgroup.freeze", "freezer.state"
 """Names of the file that orders are written to."""
-HOLDS_SECONDS = 1.0
+_HOLDS_SECONDS = 1.0
 """How long an order may take to hold: what is in the driver is stopped when it comes back from there."""
 _SPIN_SECONDS = 1e-4
 """An order holds sooner as a rule, and a nap, however short, takes as long."""
@@ -49,9 +49,9 @@ class Freezer:
         return words[frozen] in os.pread(self._state, 4096, 0)
 
     def wait(self, frozen: bool) -> None:
-        """Wait until an order holds, for `HOLDS_SECONDS` at most."""
+        """Wait until an order holds, for `_HOLDS_SECONDS` at most."""
         started, pause = time.monotonic(), _SPIN_SECONDS / 4
-        while not self.holds(frozen) and (waited := time.monotonic() - started) < HOLDS_SECONDS:
+        while not self.holds(frozen) and (waited := time.monotonic() - started) < _HOLDS_SECONDS:
             if waited > _SPIN_SECONDS:
                 time.sleep(pause)
                 pause = min(2 * pause, 0.001)
