@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from kerneldojo.judging import idleness
+from kerneldojo.judging import canary as canaries
+from kerneldojo.judging import idleness, patience
+from kerneldojo.judging.canary import NUM_CANARIES, Canary
 from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.gate import Guest
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.host import COMPILE_ARENA_BYTES
-from kerneldojo.judging.idleness import NUM_CANARIES, NUM_WINDOWS, Canary
+from kerneldojo.judging.idleness import NUM_WINDOWS
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.ruling import Ruling
@@ -51,7 +53,9 @@ def benches(
     server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> Generator[Callable[[Callable[[], bool]], CoreBench]]:
     monkeypatch.setattr(idleness, "SETTLE_SECONDS", 0.05)
-    monkeypatch.setattr(idleness, "LEFT_SECONDS", 0.0)
+    monkeypatch.setattr(canaries, "LEFT_SECONDS", 0.0)
+    monkeypatch.setattr(patience, "PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(patience, "LOOK_SECONDS", 0.0)
     made: list[CoreBench] = []
 
     def make(is_busy: Callable[[], bool]) -> CoreBench:
@@ -99,6 +103,84 @@ def test_what_another_leaves_running_is_not_laid_at_its_door(benches: Any) -> No
         with pytest.raises(Infrastructure, match="was not idle in 3 windows"):
             bench.measure_alone(guest, findings(), lambda: None, [session])
         assert session.ended is None, "the innocent is not ended"
+
+
+class Neighbour:
+    """Another verdict, in its own thread, in a command that is answered when it may finish, or never in its time."""
+
+    def __init__(self, bench: CoreBench, *, measures: bool = False, seconds: float = 60.0) -> None:
+        self._bench, self._measures, self._seconds = bench, measures, seconds
+        self.is_inside, self._may_finish, self.is_over = threading.Event(), threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        with self._bench.gate.admit() as guest:
+            guest.is_measuring = self._measures
+            self.is_inside.set()
+            guest.wait(self._may_finish.wait, self._seconds)
+            self.is_over.set()
+
+    def __enter__(self) -> Neighbour:
+        self._thread.start()
+        self.is_inside.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.finish()
+        self._thread.join()
+
+    def finish(self) -> None:
+        self._may_finish.set()
+
+
+def test_a_neighbour_at_work_is_waited_for_until_its_time_is_up_and_no_window_counts(benches: Any) -> None:
+    """An endless kernel beside an honest verdict, which measures when the other's time is up: nothing is a fault."""
+    bench: CoreBench = benches(lambda: not neighbour.is_over.is_set())
+    num_measured = 0
+
+    def measure() -> None:
+        nonlocal num_measured
+        num_measured += 1
+
+    with Neighbour(bench, seconds=0.5) as neighbour, bench.gate.admit() as guest:
+        bench.measure_alone(guest, findings(), measure, [])
+        assert neighbour.is_over.is_set(), "its time passed although others wanted windows all along"
+        assert not guest.is_measuring
+    assert num_measured == 1
+
+
+def test_two_who_want_to_measure_do_not_wait_for_each_other(benches: Any) -> None:
+    bench: CoreBench = benches(lambda: True)
+    with Neighbour(bench, measures=True), bench.gate.admit() as guest:
+        assert guest.had_company
+        with pytest.raises(Infrastructure, match="was not idle in 3 windows"):
+            bench.measure_alone(guest, findings(), lambda: pytest.fail("it was never idle"), [])
+
+
+def test_a_stranger_beside_a_neighbour_at_work_is_waited_for_no_longer_than_said(
+    benches: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "MOST_SECONDS", 0.3)
+    bench: CoreBench = benches(lambda: True)
+    with Neighbour(bench), bench.gate.admit() as guest:
+        with pytest.raises(Infrastructure, match="was not idle in 3 windows"):
+            bench.measure_alone(guest, findings(), lambda: pytest.fail("it was never idle"), [])
+        assert not guest.is_measuring
+    assert bench._canary is not None
+    assert not bench._canary.attendant.locked()
+
+
+def test_who_comes_while_somebody_waits_is_not_waited_for(benches: Any) -> None:
+    """Else a stranger would be waited for as long as there is work."""
+    bench: CoreBench = benches(lambda: True)
+    with Neighbour(bench) as first, bench.gate.admit() as guest:
+        mine = patience.Patience(bench._canary, guest, findings())
+        first.finish()
+        while guest.neighbours_at_work():
+            threading.Event().wait(0.01)
+        assert not mine.is_rewarded()
+        with Neighbour(bench):
+            assert not mine.is_rewarded()
 
 
 def test_who_makes_it_busy_in_every_window_answers_for_it_beside_others_too(benches: Any) -> None:

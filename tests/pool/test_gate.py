@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pooled import wait_until
 
+from kerneldojo.judging.canary import Canary
 from kerneldojo.judging.gate import Gate, Guest
-from kerneldojo.judging.idleness import Canary
 from kerneldojo.judging.reference_times import ReferenceTimes
 
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sleepers import Sleeper
 
+from kerneldojo.judging.canary import Canary
 from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.gate import Gate
 from kerneldojo.judging.host import COMPILE_ARENA_BYTES
-from kerneldojo.judging.idleness import Canary
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.shares import LEAST_PART_BYTES, MAX_KEPT, Shares

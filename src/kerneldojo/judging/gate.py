@@ -195,6 +195,11 @@ class Gate:
         """Whether another verdict's window is open."""
         return self._owner is not None and self._owner is not guest
 
+    def neighbours_at_work(self, guest: Guest) -> frozenset[Guest]:
+        """Who else is inside and is not about to measure."""
+        with self._changed:
+            return frozenset(other for other in self._guests if other is not guest and not other.is_measuring)
+
     def set_busy(self, guest: Guest, is_busy: bool) -> float:
         """A guest enters a command, or comes back from one: then it waits while it is held. Returns seconds waited."""
         started = time.monotonic()
@@ -214,6 +219,8 @@ class Guest:
         self.is_alone = is_alone
         self.had_company = False
         """Whether another verdict was under way at any time: then memory, for one, was not all its own."""
+        self.is_measuring = False
+        """Whether it has, or waits for, a device to itself: then its processes have done all that they were asked."""
         self.sessions: list[Freezable] = []
         """Its processes; frozen while another has a window."""
         self.budgets: list[Budget] = []
@@ -254,6 +261,19 @@ class Guest:
             self.leave_cores()
             if not is_handed_over:
                 self._gate.close_window()
+
+    @contextmanager
+    def measuring(self) -> Generator[None]:
+        """From when it wants to measure until it has, in one window or several."""
+        self.is_measuring = True
+        try:
+            yield
+        finally:
+            self.is_measuring = False
+
+    def neighbours_at_work(self) -> frozenset[Guest]:
+        """Other verdicts under way that may have the device in use by what their processes were asked to do."""
+        return self._gate.neighbours_at_work(self)
 
     def leave_cores(self) -> None:
         """The window is over: only how slow they were is remembered."""

@@ -18,12 +18,13 @@ from typing import Any, TypeVar
 from kerneldojo.devices.cuda.driver import CudaError
 from kerneldojo.devices.cuda.precompiled import Precompiled
 from kerneldojo.judging.blanks import OPEN_SECONDS, Blanks
+from kerneldojo.judging.canary import Canary
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.cores import Cores
 from kerneldojo.judging.ends import HostedEnd, Infrastructure
 from kerneldojo.judging.gate import Gate, Guest
 from kerneldojo.judging.gated_session import GatedSession
-from kerneldojo.judging.idleness import Canary, measure_idle
+from kerneldojo.judging.idleness import measure_idle
 from kerneldojo.judging.processes import ForkServer, NoArena, Session
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.reference import Reference, patience

@@ -18,8 +18,8 @@ from kerneldojo.devices.cuda.memory import SharedRegion
 from kerneldojo.devices.cuda.precompiled import Precompiled, Precompiler
 from kerneldojo.devices.cuda.spare import Spare
 from kerneldojo.devices.cuda.window import Stopwatch
+from kerneldojo.judging.canary import Canary
 from kerneldojo.judging.gated_bench import Bench
-from kerneldojo.judging.idleness import Canary
 from kerneldojo.judging.reference_times import ReferenceTimes
 from kerneldojo.judging.servers import ForkServer, gpu_server
 from kerneldojo.judging.shares import Shares
