@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kerneldojo.judging import canary as canaries
-from kerneldojo.judging import idleness, patience
+from kerneldojo.judging import idleness, neighbours
 from kerneldojo.judging.canary import NUM_CANARIES, Canary
 from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.gate import Guest
@@ -54,8 +54,8 @@ def benches(
 ) -> Generator[Callable[[Callable[[], bool]], CoreBench]]:
     monkeypatch.setattr(idleness, "SETTLE_SECONDS", 0.05)
     monkeypatch.setattr(canaries, "LEFT_SECONDS", 0.0)
-    monkeypatch.setattr(patience, "PAUSE_SECONDS", 0.02)
-    monkeypatch.setattr(patience, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(neighbours, "PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(neighbours, "LOOK_SECONDS", 0.0)
     made: list[CoreBench] = []
 
     def make(is_busy: Callable[[], bool]) -> CoreBench:
@@ -160,7 +160,7 @@ def test_two_who_want_to_measure_do_not_wait_for_each_other(benches: Any) -> Non
 def test_a_stranger_beside_a_neighbour_at_work_is_waited_for_no_longer_than_said(
     benches: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "MOST_SECONDS", 0.3)
+    monkeypatch.setattr(neighbours, "MOST_SECONDS", 0.3)
     bench: CoreBench = benches(lambda: True)
     with Neighbour(bench), bench.gate.admit() as guest:
         with pytest.raises(Infrastructure, match="was not idle in 3 windows"):
@@ -174,13 +174,13 @@ def test_who_comes_while_somebody_waits_is_not_waited_for(benches: Any) -> None:
     """Else a stranger would be waited for as long as there is work."""
     bench: CoreBench = benches(lambda: True)
     with Neighbour(bench) as first, bench.gate.admit() as guest:
-        mine = patience.Patience(bench._canary, guest, findings())
+        mine = neighbours.Neighbours(bench._canary, guest, findings())
         first.finish()
         while guest.neighbours_at_work():
             threading.Event().wait(0.01)
-        assert not mine.is_rewarded()
+        assert not mine.leave_it_idle()
         with Neighbour(bench):
-            assert not mine.is_rewarded()
+            assert not mine.leave_it_idle()
 
 
 def test_who_makes_it_busy_in_every_window_answers_for_it_beside_others_too(benches: Any) -> None:

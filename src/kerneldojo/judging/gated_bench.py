@@ -332,7 +332,8 @@ class Bench(ABC):
             with guest.window():
                 action()  # Nobody else of ours is there, and the trials see strangers by themselves.
             return
-        measure_idle(self._canary, guest, findings, action, of_candidate)
+        with guest.measuring():
+            measure_idle(self._canary, guest, findings, action, of_candidate)
 
     def close(self) -> None:
         """End the fork server and all that hangs on it."""

@@ -9,7 +9,7 @@ is found out whose doing it was:
 - idle before and busy after in every window, but idle both times when nothing is run between: the candidate's, too;
 - else somebody else's: a fault of ours, to be tried again. Beside others that is presumed where the device was not
   idle before a window, for another candidate may have launched much before it was frozen. Such a one is waited for
-  first (`judging.patience`), and what it made void does not count.
+  first (`judging.neighbours`), and what it made void does not count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from kerneldojo.judging.canary import Canary
 from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.gate import Guest
-from kerneldojo.judging.patience import Patience
+from kerneldojo.judging.neighbours import Neighbours
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.verdict import Findings
@@ -42,7 +42,7 @@ def measure_idle(
 
     Args:
         canary: of the device.
-        guest, findings: the verdict under way.
+        guest, findings: the verdict under way; it `is_measuring`.
         action: what is measured; run again if it was in vain.
         of_candidate: processes with something of the candidate's in them.
 
@@ -50,14 +50,7 @@ def measure_idle(
         Infrastructure: somebody else kept the device busy.
         Ruling: the candidate did.
     """
-    with guest.measuring():
-        _measure(canary, guest, findings, action, of_candidate)
-
-
-def _measure(
-    canary: Canary, guest: Guest, findings: Findings, action: Callable[[], None], of_candidate: Sequence[Session]
-) -> None:
-    patience = Patience(canary, guest, findings)
+    neighbours = Neighbours(canary, guest, findings)
     num_windows, num_left_busy, seconds = 0, 0, 0.0
     while num_windows < NUM_WINDOWS:
         is_left_idle = False
@@ -75,7 +68,7 @@ def _measure(
                 stack.close()
         if is_left_idle:
             return
-        num_windows += is_clean or not patience.is_rewarded()
+        num_windows += is_clean or not neighbours.leave_it_idle()
     with findings.stage("gate"), guest.window():
         is_always = num_left_busy == NUM_WINDOWS
         if canary.becomes_clean(SETTLE_SECONDS):

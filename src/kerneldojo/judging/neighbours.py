@@ -27,8 +27,8 @@ LOOK_SECONDS = 0.1
 """How long a look lasts, while everybody stands still: little beside the pause, or their time would not pass."""
 
 
-class Patience:
-    """A verdict's, in one measurement.
+class Neighbours:
+    """One verdict's, in one measurement.
 
     Args:
         canary: of the device; its `attendant` is held by whoever looks for all.
@@ -37,20 +37,20 @@ class Patience:
 
     def __init__(self, canary: Canary, guest: Guest, findings: Findings) -> None:
         self._canary, self._guest, self._findings = canary, guest, findings
-        self._suspects: frozenset[Guest] | None = None
+        self._at_work: frozenset[Guest] | None = None
         self._until = 0.0
         self._looks = False
 
-    def is_rewarded(self) -> bool:
-        """Wait for the device, outside of a window.
+    def leave_it_idle(self) -> bool:
+        """Wait, outside of a window, until they do.
 
         Returns:
-            Whether it was idle again; if not, nobody is left who could be waited for.
+            Whether the device was idle again; if not, nobody is left who could be waited for, or it took too long.
         """
-        if self._suspects is None:
-            self._suspects = self._guest.neighbours_at_work()
+        if self._at_work is None:
+            self._at_work = self._guest.neighbours_at_work()
             self._until = time.monotonic() + MOST_SECONDS
-        if not self._suspects:
+        if not self._at_work:
             return False
         try:
             with self._findings.stage("gate"):
@@ -66,13 +66,13 @@ class Patience:
         return self._looks
 
     def _is_idle_again(self) -> bool:
-        assert self._suspects is not None
+        assert self._at_work is not None
         while time.monotonic() < self._until:
             with self._findings.stage("gate"), self._guest.window():
                 if self._canary.becomes_clean(LOOK_SECONDS):
                     return True
-            self._suspects &= self._guest.neighbours_at_work()
-            if not self._suspects:
+            self._at_work &= self._guest.neighbours_at_work()
+            if not self._at_work:
                 return False
             with self._findings.stage("gate"):
                 self._guest.wait_for_others(_passes, PAUSE_SECONDS)
