@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -16,23 +14,27 @@ from kerneldojo.devices import visible
 
 SAY = (
     "import sys; from kerneldojo import devices; print(devices.num_cuda_devices(), 'torch' in sys.modules);"
-    "from pathlib import Path; print(any('nvidia' in str(fd.readlink()) for fd in Path('/proc/self/fd').iterdir()"
-    " if fd.is_symlink()))"
+    "import os; print(*sorted(os.listdir('/proc/self/fd')))"
 )
 NVML = """
 class NVMLError(Exception): pass
 def nvmlInit():
     if {fails}: raise NVMLError
+    import os
+    os.pipe()  # As NVML does, which never closes them.
 def nvmlDeviceGetCount(): return 4
 def nvmlDeviceGetHandleByIndex(index): return index
 def nvmlDeviceGetUUID(handle): return f"GPU-{{handle}}"
-def nvmlShutdown(): print("closed")
 """
 TORCH = "class version: cuda = '13.0'\nclass cuda: device_count = staticmethod(lambda: 7)\n"
 
 
+NO_MORE = ["0", "1", "2", "3"]
+"""Descriptors of a process that has opened none; the last is that of the listing."""
+
+
 def told(visible_devices: str | None, *folders: Path) -> list[str]:
-    """What a fresh process says."""
+    """What a fresh process says: its count, whether it has imported torch, and the descriptors it has."""
     environment = {name: text for name, text in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     if visible_devices is not None:
         environment["CUDA_VISIBLE_DEVICES"] = visible_devices
@@ -60,14 +62,14 @@ def driver(tmp_path: Path) -> Path:
 )
 def test_gpus_are_counted_by_nvml_and_else_by_torch(driver: Path, chosen: str | None, count: int) -> None:
     is_torch = count == 7
-    assert told(chosen, driver) == [*([] if is_torch else ["closed"]), str(count), str(is_torch), "False"]
+    assert told(chosen, driver) == [str(count), str(is_torch), *NO_MORE]
 
 
 def test_without_nvml_torch_is_asked(driver: Path) -> None:
     (driver / "pynvml.py").write_text(NVML.format(fails=True))
-    assert told(None, driver) == ["7", "True", "False"]
+    assert told(None, driver) == ["7", "True", *NO_MORE]
     (driver / "pynvml.py").write_text("raise ImportError")
-    assert told(None, driver) == ["7", "True", "False"]
+    assert told(None, driver) == ["7", "True", *NO_MORE]
 
 
 @pytest.mark.parametrize(("chosen", "count"), [([], 0), ([2, 0], 2), ([0, 4, 1], 1), ([4], 0), ([1, 1], 0)])
@@ -90,12 +92,31 @@ def test_a_list_ends_where_it_names_no_gpu(chosen: list[int], count: int) -> Non
 def test_a_gpu_is_named_as_far_as_numbers_tell(
     driver: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None, index: int, uuid: str | None
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(**runpy.run_path(str(driver / "pynvml.py"))))
+    visible._uuids.cache_clear()
+    monkeypatch.syspath_prepend(driver)
     if chosen is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
     assert visible.uuid(index) == uuid
+    visible._uuids.cache_clear()
+
+
+def test_only_an_answer_is_remembered(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    visible._uuids.cache_clear()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.syspath_prepend(driver)
+    (driver / "pynvml.py").write_text(NVML.format(fails=True))
+    assert visible.count() is None
+    (driver / "pynvml.py").write_text("import time; time.sleep(600)")
+    with monkeypatch.context() as hurried:
+        hurried.setattr(visible, "ANSWER_SECONDS", 0.5)
+        assert visible.count() is None
+    (driver / "pynvml.py").write_text(NVML.format(fails=False))
+    assert visible.count() == 4
+    (driver / "pynvml.py").write_text(NVML.format(fails=True))
+    assert visible.count() == 4
+    visible._uuids.cache_clear()
 
 
 @pytest.mark.gpu
@@ -109,4 +130,4 @@ def test_a_gpus_name_is_torchs() -> None:
 def test_the_count_is_torchs_and_leaves_nothing_open() -> None:
     import torch
 
-    assert told(os.environ.get("CUDA_VISIBLE_DEVICES")) == [str(torch.cuda.device_count()), "False", "False"]
+    assert told(os.environ.get("CUDA_VISIBLE_DEVICES")) == [str(torch.cuda.device_count()), "False", *NO_MORE]

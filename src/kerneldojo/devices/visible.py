@@ -3,16 +3,33 @@
 Who supervises judges asks this, and shall neither initialise the driver, which leaves its descriptors open for good,
 nor keep PyTorch's half a gigabyte for one number; and what is begun for a GPU need not wait until PyTorch is imported.
 NVML sees all GPUs; `CUDA_VISIBLE_DEVICES` says which of them count.
+
+NVML, too, leaves descriptors open for good (pipes and eventfds, six of them, after its shutdown as well), and a driver
+that hangs would hang who asks. So a short process asks it, once.
 """
 
 from __future__ import annotations
 
-import importlib
+import functools
+import json
 import os
-from collections.abc import Callable
-from typing import Any, TypeVar
+import subprocess
+import sys
+from importlib.util import find_spec
 
-T = TypeVar("T")
+QUESTION = """
+import sys; sys.path[:] = {path!r}
+import json, pynvml as nvml
+nvml.nvmlInit()
+handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
+print(json.dumps([nvml.nvmlDeviceGetUUID(handle) for handle in handles]))
+"""
+ANSWER_SECONDS = 60.0
+"""Without a persistent driver the first question initialises every GPU of the machine."""
+
+
+class Untold(Exception):
+    """NVML is not there, or gives no answer."""
 
 
 def count() -> int | None:
@@ -23,8 +40,11 @@ def count() -> int | None:
     chosen, is_told = _chosen()
     if not is_told:
         return None
-    there = _ask(lambda nvml: int(nvml.nvmlDeviceGetCount()))
-    return there if there is None or chosen is None else num_chosen(chosen, there)
+    try:
+        there = len(_uuids())
+    except Untold:
+        return None
+    return there if chosen is None else num_chosen(chosen, there)
 
 
 def uuid(index: int) -> str | None:
@@ -36,8 +56,7 @@ def uuid(index: int) -> str | None:
     there = count()
     if there is None or index >= there:
         return None
-    number = index if chosen is None else chosen[index]
-    return _ask(lambda nvml: str(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(number))))
+    return _uuids()[index if chosen is None else chosen[index]]
 
 
 def num_chosen(chosen: list[int], there: int) -> int:
@@ -56,17 +75,18 @@ def _chosen() -> tuple[list[int] | None, bool]:
     return [int(name) for name in names if name.isdecimal()], all(name.isdecimal() for name in names)
 
 
-def _ask(question: Callable[[Any], T]) -> T | None:
-    """What NVML answers; None where it is not there, or fails."""
+@functools.cache
+def _uuids() -> tuple[str, ...]:
+    """Of all GPUs, in NVML's order. Only an answer is remembered.
+
+    Raises:
+        Untold: there is none.
+    """
+    if find_spec("pynvml") is None:
+        raise Untold
+    question = [sys.executable, "-s", "-c", QUESTION.format(path=sys.path)]
     try:
-        nvml: Any = importlib.import_module("pynvml")
-    except ImportError:
-        return None
-    try:
-        nvml.nvmlInit()
-        try:
-            return question(nvml)
-        finally:
-            nvml.nvmlShutdown()
-    except nvml.NVMLError:
-        return None
+        answer = subprocess.run(question, capture_output=True, timeout=ANSWER_SECONDS, check=True).stdout
+        return tuple(json.loads(answer))
+    except (OSError, subprocess.SubprocessError, ValueError):
+        raise Untold from None
