@@ -27,8 +27,9 @@ from test_gpu_steps import (
     windows,
 )
 
+from kerneldojo.contestant.arena import HostArena
 from kerneldojo.devices.cuda.page import WANTS_DEVICE
-from kerneldojo.judging.blanks import Blanks
+from kerneldojo.judging.blanks import FEW, Blanks
 from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.processes import ForkServer, NoArena, Session
 from kerneldojo.judging.protocol import Protocol
@@ -79,6 +80,46 @@ def full(blanks: Blanks, num: int) -> None:
     while len(blanks) < num:
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_as_long_as_a_few_are_there_more_are_made_only_at_good_moments(server: ForkServer) -> None:
+    is_good = False
+    blanks = Blanks(lambda wanted: Session(server, NoArena(), wanted), FEW + 1, is_moment=lambda: is_good)
+    try:
+        blanks.take(WANTED)
+        full(blanks, FEW)
+        time.sleep(0.3)
+        assert len(blanks) == FEW
+        is_good = True
+        blanks.look()
+        full(blanks, FEW + 1)
+    finally:
+        blanks.close()
+
+
+def test_one_has_its_memory_before_it_is_taken_or_gets_it_then(server: ForkServer) -> None:
+    given: list[Session] = []
+
+    def furnish(session: Session) -> bool:
+        if given:
+            return False
+        given.append(session)
+        session.arena = HostArena.create(1 << 20)
+        session.post("furnish", session.arena.fds)
+        return True
+
+    blanks = Blanks(lambda wanted: Session(server, NoArena(), wanted), 2, furnish)
+    try:
+        full_after_asking = blanks.take(WANTED)
+        assert full_after_asking is None
+        full(blanks, 2)
+        both = [taken(blanks), taken(blanks)]
+        assert sorted(session.has_arena for session in both) == [False, True]
+        for session in both:
+            assert session.is_idle()
+            session.close()
+    finally:
+        blanks.close()
 
 
 def of_kind(asked: dict[Session, list[str]], *first: str) -> list[Session]:

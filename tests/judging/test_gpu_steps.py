@@ -122,6 +122,8 @@ class HostBench(Bench):
     def close(self) -> None:
         if self.blanks is not None:
             self.blanks.close()
+        self._trials.close()
+        self._endings.close()
         self.runners.close()
 
 
@@ -456,7 +458,18 @@ def test_who_breaks_for_good_without_its_kernels_depends_on_them(
 ) -> None:
     passed(judge(bench, BREAKS_WITHOUT_ITS_KERNEL, tmp_path))
     *_, twin = asked
-    assert asked[twin][-3:] == ["construct", "call", "construct"], "for the last question it could not even be made"
+    told = asked[twin][-4:]
+    assert told == ["construct", "call", "construct", "construct"], "it could not even be made once more"
+
+
+def test_the_twin_compiles_its_kernels_while_rounds_go_on(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path
+) -> None:
+    passed(judge(bench, HONEST, tmp_path))
+    _, contestant, twin = asked
+    rehearsal = ["construct", "call"]
+    assert asked[twin][asked[twin].index("load") + 1 :][:4] == [*rehearsal, "construct", "call"]
+    assert asked[contestant].count("call") > 2
 
 
 def test_who_ended_a_process_that_opens_its_device(bench: HostBench, windows: Windows, tmp_path: Path) -> None:

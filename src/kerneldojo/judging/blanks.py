@@ -1,10 +1,13 @@
 """Blanks: processes with an open device that are nobody's yet.
 
-A context takes a fifth of a second, nearly all of it the driver's, which makes one at a time. Made when a verdict needs
-it, that is time in which nobody can be timed. So contexts are made ahead, in processes in which nothing of anybody's
-has run: these need not stand still in windows, and a verdict takes one as it is. Each serves one candidate and is gone
-afterwards. It has no memory of the device's until it is taken (`furnish`), so that what waits holds a context and no
-more.
+A context takes a fifth of a second, nearly all of it the driver's, which does one thing at a time. Made when a verdict
+needs it, that is time in which nobody can be timed, and in which everybody else's calls wait in line behind hundreds of
+its own. So contexts are made ahead, in processes in which nothing of anybody's has run: these need not stand still in
+windows, and a verdict takes one as it is. And they are made *in* windows, as long as a few are there, for nobody else
+asks the driver for anything then. Each serves one candidate and is gone afterwards.
+
+Mapping a share of the device's memory takes the driver as long. So a blank has that, too, where memory for timing comes
+late and what is mapped is the same for all.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ OPEN_SECONDS = 60.0
 """For making one context, while others make theirs."""
 AT_ONCE = 4
 """How many are made at once: most of `cuInit` goes on beside others', what follows one at a time."""
+FEW = 3
+"""With fewer than this, those under way included, any moment is good for making some."""
 PAUSE_SECONDS = 1.0
 """After one that could not be made."""
 
@@ -36,10 +41,19 @@ class Blanks:
     Args:
         begin: starts a process that was asked for so, and waits for nothing.
         most: how many are kept, those under way included.
+        furnish: begins to give one that has opened its device the memory of a contestant, if there is any to be had
+            now, and says whether there was; by default it gets none before it is taken.
+        is_moment: whether this is a good moment to make some; `look` is to be called when it becomes one.
     """
 
-    def __init__(self, begin: Callable[[dict[str, Any]], Session], most: int) -> None:
-        self._begin = begin
+    def __init__(
+        self,
+        begin: Callable[[dict[str, Any]], Session],
+        most: int,
+        furnish: Callable[[Session], bool] = lambda _: False,
+        is_moment: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._begin, self._furnish, self._is_moment = begin, furnish, is_moment
         self._most = most
         self._changed = threading.Condition()
         self._wanted: dict[str, Any] | None = None
@@ -84,6 +98,11 @@ class Blanks:
         with self._changed:
             return self._changed.wait_for(lambda: bool(self._ready) or self._fault is not None, seconds)
 
+    def look(self) -> None:
+        """It may be a good moment now."""
+        with self._changed:
+            self._changed.notify_all()
+
     def evict(self) -> None:
         """End all, those under way too, and make no more until somebody asks."""
         with self._changed:
@@ -120,7 +139,10 @@ class Blanks:
             thread.start()
 
     def _is_wanting(self) -> bool:
-        return self._is_closed or (self._wanted is not None and len(self._ready) + self._num_under_way < self._most)
+        if self._is_closed or self._wanted is None:
+            return self._is_closed
+        num = len(self._ready) + self._num_under_way
+        return num < self._most and (num < FEW or self._is_moment())
 
     def _work(self) -> None:
         while True:
@@ -168,6 +190,8 @@ class Blanks:
                 if not self._is_wanted(request):
                     session.order_end()
             session.ask("open", timeout=OPEN_SECONDS)
+            if self._furnish(session):
+                session.collect(OPEN_SECONDS)
         except (HostedEnd, WireError) as end:
             close(session)
             raise Infrastructure(f"a process that had seen nothing could not open its device: {end}") from None

@@ -69,9 +69,17 @@ def match_states(own: dict[str, torch.Tensor], reference: dict[str, torch.Tensor
 
 
 class Contestant:
-    """Drives the process in which the candidate lives. Whatever it does wrong becomes a ruling."""
+    """Drives the process in which the candidate lives. Whatever it does wrong becomes a ruling.
 
-    def __init__(self, session: Session, candidate: Candidate, budget: float) -> None:
+    Args:
+        session: the process.
+        candidate: whose source is loaded in it.
+        budget: seconds that all its commands together may take.
+        is_furnished: whether it has its memory already.
+    """
+
+    def __init__(self, session: Session, candidate: Candidate, budget: float, *, is_furnished: bool = False) -> None:
+        self.is_furnished = is_furnished
         self.hosted = Hosted(session, budget)
         self._candidate = candidate
         self._custom_state = False
@@ -113,14 +121,19 @@ class Contestant:
         self.collect_furnish(timeout)
 
     def post_furnish(self) -> None:
-        """Begin what `furnish` does."""
+        """Begin what `furnish` does, unless that was done ahead."""
+        if self.is_furnished:
+            return
         with _not_its_doing():
             self.hosted.post_furnish()
 
     def collect_furnish(self, timeout: float) -> None:
         """Wait for what `post_furnish` began."""
+        if self.is_furnished:
+            return
         with _not_its_doing():
             self.hosted.collect(timeout)
+        self.is_furnished = True
 
     def extend(self, descriptors: list[int], sizes: list[int]) -> None:
         """Give it the memory that it is timed in: see `CudaArena.extend`."""

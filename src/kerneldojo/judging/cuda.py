@@ -12,6 +12,7 @@ import logging
 import random
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import partial
 
 from kerneldojo.devices.cuda.launchers import checked
 from kerneldojo.devices.cuda.memory import is_out_of_memory
@@ -20,6 +21,7 @@ from kerneldojo.judging.gate import Guest
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.measurement import Measurement
 from kerneldojo.judging.parties import Parties
+from kerneldojo.judging.preparation import rehearse_twin
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.ruling import Ruling
@@ -129,10 +131,12 @@ class _Verdict:
                 limit = bench.room(guest).heap_bytes
                 conduct = self.auditor.conduct(findings, reference, limit, has_more=bench.has_more(guest))
             match = Match(reference, contestant, conduct)
+            if not bench.room(guest).in_place:  # Else there may be no room for one more set of inputs.
+                twin.rehearse = partial(rehearse_twin, match)
             self._play(match, twin)
-            if bench.timed is not None and not guest.is_alone:
-                self.turn = bench.timed.ask()
-            Measurement(bench, guest, findings, parties.workshop, match, twin, self.turn).take()
+            is_late = bench.timed is not None and not guest.is_alone
+            ask_turn = self._ask_turn if is_late else None
+            Measurement(bench, guest, findings, parties.workshop, match, twin, ask_turn).take()
 
     @contextlib.contextmanager
     def _scored(self) -> Generator[None]:
@@ -144,6 +148,11 @@ class _Verdict:
             if ruling.status is Status.UNSUPPORTED_ON_DEVICE and self.bench.has_all_tools:
                 raise Ruling(Status.RUNTIME_ERROR, ruling.message) from None
             raise
+
+    def _ask_turn(self) -> Turn:
+        assert self.bench.timed is not None
+        self.turn = self.bench.timed.ask()
+        return self.turn
 
     def _end_turn(self) -> None:
         if self.turn is not None:

@@ -58,6 +58,10 @@ class Gate:
         self._entrance = deque[object]()
         self._windows = deque[Guest]()
         self._owner: Guest | None = None
+        self._is_open = False
+        self.on_open: Callable[[], None] = lambda: None
+        """Called when a window has opened: what need not stop for one, and would be in others' way, is best done then.
+        """
 
     @contextmanager
     def admit(self, *, alone: bool = False) -> Generator[Guest]:
@@ -121,6 +125,10 @@ class Gate:
             theirs = [session for other in others for session in other.sessions]
             freeze(theirs, stop.frozen)
             guest.seconds_stopping += time.monotonic() - since
+            with self._changed:
+                self._is_open = True
+                self._changed.notify_all()
+            self.on_open()
         except BaseException:
             self.close_window()
             raise
@@ -139,7 +147,7 @@ class Gate:
                 thaw(stop.frozen)
         finally:
             with self._changed:
-                self._owner = None
+                self._owner, self._is_open = None, False
                 self._changed.notify_all()
 
     def hand_over(self, guest: Guest) -> bool:
@@ -190,6 +198,11 @@ class Gate:
         """The same, beside others, until the window is closed or handed over."""
         if self._stop.cleared is not None:
             guest.reserved = self._stop.cleared.seat([session.pids() for session in guest.sessions])
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody has the device alone, and all others stand still."""
+        return self._is_open
 
     def is_held(self, guest: Guest) -> bool:
         """Whether another verdict's window is open."""

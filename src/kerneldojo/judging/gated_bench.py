@@ -32,12 +32,15 @@ from kerneldojo.judging.reference_times import ReferenceTimes
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.runners import Runners
 from kerneldojo.judging.shares import Shares
+from kerneldojo.judging.stock import Endings, Ready
 from kerneldojo.judging.surroundings import request
 from kerneldojo.judging.turns import Turn, Turns
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Problem, content_hash
 from kerneldojo.schema.pace import Pace
 
+NUM_TRIALS = 2
+"""Processes that wait for a source to be tried in them."""
 TURN_SECONDS = 600.0
 """For memory to be timed in: others ahead may be slow kernels."""
 
@@ -84,7 +87,16 @@ class Bench(ABC):
         self.blanks: Blanks | None = None
         """Processes with an open device that are nobody's yet; None where contexts are made as they are needed."""
         if shares.num_ahead:
-            self.blanks = Blanks(lambda wanted: GatedSession(self.server, NoArena(), wanted), shares.num_ahead)
+            self.blanks = Blanks(
+                lambda wanted: GatedSession(self.server, NoArena(), wanted),
+                shares.num_ahead,
+                self._furnish_ahead if shares.are_furnished else lambda _: False,
+                lambda: self.gate.is_open,
+            )
+            self.gate.on_open = self.blanks.look
+        self._endings = Endings()
+        self._trials = Ready(lambda wanted: GatedSession(self.server, NoArena(), wanted), NUM_TRIALS, self._endings)
+        """Processes without the device, in which sources are tried."""
         self.reference_times: ReferenceTimes | None = None
         self._canary: Canary | None = None
         atexit.register(self.close)  # Its fork server did so before, so it is still there when runners end.
@@ -109,6 +121,16 @@ class Bench(ABC):
 
         Asked only where memory for timing comes late (`Shares.num_timed`).
         """
+
+    def arena_ahead(self) -> Any | None:
+        """Memory for a contestant that is not known yet, which may be taken while others are timed; None for none.
+
+        Asked only where memory for timing comes late.
+        """
+        return None
+
+    def hand_out(self, arena: Any, *, silent: bool) -> None:  # noqa: B027 - nothing to say without a GPU
+        """Say of memory that was taken ahead whose it has become: a contestant's, or a silent twin's."""
 
     def room(self, guest: Guest) -> Shares:
         """The memory of one verdict: its share, or all of it while nobody else is there."""
@@ -196,7 +218,8 @@ class Bench(ABC):
 
     def trial(self, candidate: Candidate, protocol: Protocol, guest: Guest) -> tuple[Contestant, GatedSession]:
         """A process that sees whether a source imports, and opens no device; and its session."""
-        session = GatedSession(self.server, NoArena(), request(protocol, self.device, self.device_nodes()), guest)
+        session = self._trials.take(request(protocol, self.device, self.device_nodes()))
+        session.attend(guest)
         contestant = Contestant(session, candidate, protocol.timeout)
         guest.budgets.append(contestant.hosted)
         return contestant, session
@@ -229,10 +252,26 @@ class Bench(ABC):
             session = self.blanks.take(wanted)
         if session is None:
             return None
-        self._equip(session, guest, inputs, self.room(guest), silent=silent)
-        contestant = Contestant(session, candidate, protocol.timeout)
+        is_furnished = session.has_arena
+        if is_furnished:
+            assert isinstance(session, GatedSession)
+            session.attend(guest)
+            self.hand_out(session.arena, silent=silent)
+        else:
+            self._equip(session, guest, inputs, self.room(guest), silent=silent)
+        contestant = Contestant(session, candidate, protocol.timeout, is_furnished=is_furnished)
         guest.budgets.append(contestant.hosted)
         return contestant
+
+    def _furnish_ahead(self, session: Session) -> bool:
+        """Begin to give a blank its memory, if there is some; see `Blanks`."""
+        self.enter()
+        arena = self.arena_ahead()
+        if arena is None:
+            return False
+        session.arena = arena
+        session.post("furnish", arena.fds)
+        return True
 
     def workshop(self, lines: Any, protocol: Protocol, guest: Guest) -> Session:
         """A process without the device that compiles for those at the other ends of `lines`."""
@@ -341,6 +380,8 @@ class Bench(ABC):
         try:
             if self.blanks is not None:
                 self.blanks.close()
+            self._trials.close()
+            self._endings.close()
             if len(self.runners):
                 self.enter()
             self.runners.close()

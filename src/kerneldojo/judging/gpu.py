@@ -142,6 +142,17 @@ class CudaBench(Bench):
                 own.close()
             raise
 
+    def arena_ahead(self) -> CudaArena | None:
+        """See `Bench.arena_ahead`: of memory that was cleared before, for nothing may run on the device now."""
+        sizes = (self.shares.exchange_bytes, self.shares.heap_bytes)
+        if self._spare is None or (regions := self._spare.take_cleared(sizes)) is None:
+            return None
+        return CudaArena.over(regions, device=self.index, spare=self._spare)
+
+    def hand_out(self, arena: CudaArena, *, silent: bool) -> None:
+        """See `Bench.hand_out`."""
+        arena.page.silent = silent
+
     def extend(self, arena: CudaArena, inputs: SharedRegion | None) -> tuple[list[int], list[int]]:
         """See `Bench.extend`."""
         if inputs is not None:
@@ -156,8 +167,11 @@ class CudaBench(Bench):
     def tidy(self, most_bytes: int | None = None) -> None:
         """See `Bench.tidy`; by default its own share."""
         allowed = self.shares.judge_bytes if most_bytes is None else most_bytes
-        if most_bytes == 0 and self._spare is not None:
-            self._spare.evict()
+        if self._spare is not None:
+            if most_bytes == 0:
+                self._spare.evict()
+            else:
+                self._spare.clear()
         if torch.cuda.memory_reserved(self.index) > allowed:
             torch.cuda.empty_cache()
 

@@ -50,8 +50,12 @@ class HostBench:
         self._servers = servers or HostServers()
         self.interpreting, self.compiling = self._servers.interpreting, self._servers.compiling
         self.endings = Endings()
-        self._contestants = Ready(self.interpreting, ARENA_BYTES, NUM_READY, self.endings)
-        self._compilers = Ready(self.compiling, COMPILE_ARENA_BYTES, NUM_READY, self.endings)
+        self._contestants = Ready(
+            lambda wanted: Session(self.interpreting, host_arena(ARENA_BYTES), wanted), NUM_READY, self.endings
+        )
+        self._compilers = Ready(
+            lambda wanted: Session(self.compiling, host_arena(COMPILE_ARENA_BYTES), wanted), NUM_READY, self.endings
+        )
         self._references = References(self.endings)
         self.compilations = Compilations()
 

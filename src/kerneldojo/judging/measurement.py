@@ -6,6 +6,7 @@ twin's first call) or behind it (comparison, the profile, the cause), where othe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +34,7 @@ class Measurement:
         workshop: closed once the twin is there.
         match: reference and contestant, the rounds passed.
         twin: the silent one, as far as it is.
-        turn: its turn to have memory for timing, where that comes late.
+        ask_turn: asks for its turn to have memory for timing; None where it has that from the beginning.
     """
 
     bench: Bench
@@ -42,7 +43,7 @@ class Measurement:
     workshop: Workshop
     match: Match
     twin: Twin
-    turn: Turn | None = None
+    ask_turn: Callable[[], Turn] | None = None
     _rows: profile.Rows = field(default_factory=list[Any])
     _broken: list[Ruling] = field(default_factory=list[Ruling])
     """What ended the profile."""
@@ -65,8 +66,10 @@ class Measurement:
     def _prepare(self, *, has_own: bool) -> tuple[Prepared, bool]:
         """What is timed, and whether there is a twin to compare with."""
         room, reference = self.bench.room(self.guest), self.match.reference
-        if self.turn is not None:
-            self.bench.prepare_timing(self.turn, self.guest, reference)
+        if self.ask_turn is not None:
+            if has_own:
+                self.twin.arrive()  # Whoever has such a turn keeps others from theirs.
+            self.bench.prepare_timing(self.ask_turn(), self.guest, reference)
             self.bench.extend_arena(self.match.contestant, reference)
         drawn = preparation.draw(self.match, room.inputs_bytes, is_large=room.in_place)
         silent = self.twin.contestant if has_own and self.twin.arrive() and self._extend_twin() else None
@@ -84,7 +87,7 @@ class Measurement:
     def _extend_twin(self) -> bool:
         """Give the twin the memory that it is timed in; False if the candidate broke in it."""
         twin = self.twin.contestant
-        if self.turn is None or twin is None:
+        if self.ask_turn is None or twin is None:
             return True
         try:
             self.bench.extend_arena(twin, self.match.reference)

@@ -21,6 +21,7 @@ from kerneldojo.judging.outputs import check_kinds
 from kerneldojo.judging.rounds import Match, secret_seed
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.sides import compile_baseline, nodes
+from kerneldojo.judging.twin import TWIN_SECONDS
 from kerneldojo.judging.verdict import Findings
 
 NUM_BASES = 4
@@ -28,8 +29,6 @@ NUM_BASES = 4
 MAX_SETS = 128
 REPEATED = "timed inputs were repeated, for nothing may be changed in them: a kept answer would not be seen"
 """Said of problems that have none but indices, flags and what is sorted."""
-TWIN_SECONDS = 20.0
-"""For the twin's first call; one that hangs without its kernels depends on them."""
 
 
 @dataclass
@@ -116,12 +115,24 @@ def prepare(match: Match, drawn: list[Any], region: SharedRegion, findings: Find
     )
 
 
+def rehearse_twin(match: Match, twin: Contestant) -> bool:
+    """Begin a call of the silent twin, between two rounds, so that its kernels are compiled; whether it gets so far."""
+    if match.birth is None:
+        return False
+    inputs = match.reference.draw("get_inputs", secret_seed())
+    return _begin_call(match, twin, "rehearsal", inputs)
+
+
 def post_twin(match: Match, twin: Contestant, drawn: list[Any]) -> bool:
-    """Give the silent twin an instance and begin a call of it, which compiles; whether it gets so far."""
+    """Give the silent twin the instance that is timed, and begin a call of it; whether it gets so far."""
+    return _begin_call(match, twin, "timed", drawn[0])
+
+
+def _begin_call(match: Match, twin: Contestant, instance: str, values: Any) -> bool:
     assert match.birth is not None
     try:
-        Match(match.reference, twin, match.conduct).construct("timed", match.birth)
-        twin.post_call("timed", twin.hosted.give(drawn[0]), secret_seed(), silenced=True)
+        Match(match.reference, twin, match.conduct).construct(instance, match.birth)
+        twin.post_call(instance, twin.hosted.give(values), secret_seed(), silenced=True)
     except Ruling:
         return False
     return True

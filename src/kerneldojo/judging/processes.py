@@ -278,6 +278,11 @@ class Session:
         with contextlib.suppress(WireError):  # Whoever uses it next will find out that it is gone.
             self._brake.rest(resting)
 
+    @property
+    def has_arena(self) -> bool:
+        """Whether it shares memory with the judge now."""
+        return not isinstance(self.arena, NoArena)
+
     def part_with_arena(self) -> None:
         """Free the memory shared with it; it may get other memory later."""
         arena, self.arena = self.arena, NoArena()

@@ -2,13 +2,16 @@
 
 Everything is counted in *parts* of one size. Each process of a verdict has an exchange of one part and a heap of two
 for its tensors. The judge needs about two parts a verdict for the copies that it compares. Contexts take memory of
-their own, whatever they do; runners that wait, and processes that were opened ahead, have no other.
+their own, whatever they do; runners that wait have no other.
 
 What is timed needs more: timed inputs, that reference runner, contestant and silent twin map alike, and room for the
 outputs of as many calls. The more of them fit, the longer a window is and the fewer are needed. With one or two
 verdicts at once they have that from the beginning: a part for inputs, and half of their heap. With more, few are timed
 or about to be at any time. So a verdict gets that memory when its rounds are passed, in its turn (`judging.turns`), and
 its processes then have a heap of five parts instead.
+
+Processes that were opened ahead have a contestant's first share where what is timed gets its memory late and there is
+room for it. Else they have none: elsewhere what a contestant has depends on its runner.
 
 A problem that does not fit is judged alone, with all of the device and another division: no runner is kept, inputs have
 two parts (a slope needs two sets of them), and results stay in the heap, from which the judge copies them, so that an
@@ -39,6 +42,8 @@ FEWEST_TIMED = 2
 TIMED_INPUT_PARTS = 2.5
 TIMED_HEAP_PARTS = 5.0
 """Of each process; outputs have half of it."""
+AHEAD_PARTS = 1 + HEAP_PARTS
+"""Of a process that was opened ahead, where it has any."""
 LARGEST_SHARE = 16
 """A part is at most this fraction of the device."""
 LEAST_PART_BYTES = 256 << 20
@@ -77,7 +82,9 @@ class Shares:
     judge_parts: float = JUDGE_PARTS
     num_processes: int = NUM_PROCESSES
     num_ahead: int = 0
-    """Processes that have opened the device before anybody asks for them; contexts and no more."""
+    """Processes that have opened the device before anybody asks for them."""
+    are_furnished: bool = False
+    """Whether those have a contestant's memory, too."""
     num_timed: int = 0
     """Verdicts that have memory for timing at once; 0 if each has it from the beginning, the heap it has anyway."""
     in_place: bool = False
@@ -114,6 +121,7 @@ class Shares:
         parts = self.capacity * (self.num_processes * (1 + self.heap_parts) + self.judge_parts)
         parts += (self.num_timed or self.capacity) * self.input_parts
         parts += self.num_timed * self.num_processes * TIMED_HEAP_PARTS
+        parts += AHEAD_PARTS * self.num_ahead if self.are_furnished else 0
         contexts = num_contexts(self.capacity, self.num_kept, self.num_ahead)
         return JUDGE_BYTES + int(parts * self.part_bytes) + contexts * CONTEXT_BYTES
 
@@ -142,7 +150,11 @@ class Shares:
         num_kept = min(2 * capacity - 1, MAX_KEPT)
         while num_kept and not has_room(num_kept, num_ahead):
             num_kept -= 1
-        part_bytes = _part_bytes(total_bytes, capacity, num_contexts(capacity, num_kept, num_ahead), num_timed)
+        contexts = num_contexts(capacity, num_kept, num_ahead)
+        part_bytes = _part_bytes(total_bytes, capacity, contexts, num_timed, num_ahead)
+        are_furnished = bool(num_timed and num_ahead) and part_bytes >= ROOMY_PART_BYTES
+        if not are_furnished:
+            part_bytes = _part_bytes(total_bytes, capacity, contexts, num_timed)
         if capacity == 1:  # Or a problem that has to be judged alone would have smaller parts than the others.
             part_bytes = min(part_bytes, cls.whole(total_bytes).part_bytes)
         return cls(
@@ -152,6 +164,7 @@ class Shares:
             input_parts=TIMED_INPUT_PARTS if num_timed else 1,
             num_ahead=num_ahead,
             num_timed=num_timed,
+            are_furnished=are_furnished,
         )
 
     @classmethod
@@ -185,8 +198,9 @@ def num_contexts(capacity: int, num_kept: int, num_ahead: int = 0) -> int:
     return 3 * capacity + num_kept + num_ahead
 
 
-def _part_bytes(total_bytes: int, capacity: int, num_contexts: int, num_timed: int = 0) -> int:
+def _part_bytes(total_bytes: int, capacity: int, num_contexts: int, num_timed: int = 0, num_furnished: int = 0) -> int:
     free = total_bytes - JUDGE_BYTES - num_contexts * CONTEXT_BYTES
     parts = capacity * (NUM_PROCESSES * (1 + HEAP_PARTS) + JUDGE_PARTS) + (0 if num_timed else capacity)
     parts += num_timed * (TIMED_INPUT_PARTS + NUM_PROCESSES * TIMED_HEAP_PARTS)
+    parts += num_furnished * AHEAD_PARTS
     return min(int(free / parts), total_bytes // (LARGEST_SHARE * capacity))

@@ -16,11 +16,12 @@ import os
 import queue
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from kerneldojo.judging.ends import HostedEnd, Infrastructure
-from kerneldojo.judging.processes import ForkServer, Session, host_arena
+from kerneldojo.judging.processes import Session
 from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.ruling import Ruling
 
@@ -37,6 +38,8 @@ MAX_USES = 200
 """Verdicts of one reference runner, so that nothing that a problem's code leaks adds up for ever."""
 MAX_ENDING = 16
 """Sessions whose end is waited for apart; beyond that whoever closes one waits, so that they cannot pile up."""
+
+S = TypeVar("S", bound=Session)
 
 log = logging.getLogger(__name__)
 
@@ -92,25 +95,23 @@ def close(session: Session) -> None:
         log.exception("a bug in closing a session")
 
 
-class Ready:
+class Ready(Generic[S]):
     """Sessions of one fork server that are enclosed, or on the way to it, before anybody asks for them.
 
     Args:
-        server: where they are forked.
-        arena_bytes: size of the memory of each.
+        begin: starts one that was asked for so, and waits for nothing.
         depth: how many are kept for one kind of request.
         endings: who waits for those that are not wanted any more.
     """
 
-    def __init__(self, server: ForkServer, arena_bytes: int, depth: int, endings: Endings) -> None:
-        self._server = server
-        self._arena_bytes = arena_bytes
+    def __init__(self, begin: Callable[[dict[str, Any]], S], depth: int, endings: Endings) -> None:
+        self._begin = begin
         self._depth = depth
         self._endings = endings
         self._lock = threading.Lock()
-        self._stock: OrderedDict[str, list[Session]] = OrderedDict()
+        self._stock: OrderedDict[str, list[S]] = OrderedDict()
 
-    def take(self, request: dict[str, Any]) -> Session:
+    def take(self, request: dict[str, Any]) -> S:
         """A session that nobody has used; the next one is started meanwhile.
 
         Raises:
@@ -128,7 +129,7 @@ class Ready:
         for session in stale:
             self._endings.add(session)
         if found is None:
-            found = Session(self._server, host_arena(self._arena_bytes), request)
+            found = self._begin(request)
         else:
             found.rest(False)
         try:
@@ -138,7 +139,7 @@ class Ready:
             raise
         return found
 
-    def _fill(self, key: str, kept: list[Session], request: dict[str, Any]) -> None:
+    def _fill(self, key: str, kept: list[S], request: dict[str, Any]) -> None:
         with self._lock:
             missing = self._depth - len(kept)
         for _ in range(missing):
@@ -150,8 +151,8 @@ class Ready:
             if not wanted:  # Others have filled it meanwhile, or have pushed this kind out.
                 self._endings.add(fresh)
 
-    def _start(self, request: dict[str, Any]) -> Session:
-        session = Session(self._server, host_arena(self._arena_bytes), request)
+    def _start(self, request: dict[str, Any]) -> S:
+        session = self._begin(request)
         session.rest(True)
         return session
 

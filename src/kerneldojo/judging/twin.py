@@ -2,7 +2,8 @@
 
 Only a candidate that passes its rounds needs one, and its context is what a GPU cannot make many of. So it sets out
 when a first round was passed with a kernel of the candidate's own, and takes its steps between the rounds that follow:
-each is begun, and looked at again after the next round, so that nobody waits for it.
+each is begun, and looked at again after the next round, so that nobody waits for it. The last is a first call, in which
+its kernels are compiled.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from kerneldojo.judging.blanks import OPEN_SECONDS
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.ends import HostedEnd, Infrastructure
 from kerneldojo.judging.ruling import Ruling
+
+TWIN_SECONDS = 20.0
+"""For a first call; one that hangs without its kernels depends on them."""
 
 Begun = Literal["open", "loading", "enclosed"]
 """How far its process is at first: it has a device, or the source is being loaded in it, or it has nothing yet."""
@@ -40,6 +44,8 @@ class Twin:
     ) -> None:
         self.contestant: Contestant | None = None
         """Its process, once it has set out."""
+        self.rehearse: Callable[[Contestant], bool] = lambda _: False
+        """Begins a first call of it, once it is loaded; whether it got so far. What comes of it says nothing."""
         self._bring = bring
         self._build_seconds = build_seconds
         self._opening = opening
@@ -88,9 +94,10 @@ class Twin:
 
     def _load_opened(self, twin: Contestant) -> Generator[None, None, bool]:
         """Each `yield` is a wait for an answer; returns whether all went well."""
-        twin.post_furnish()
-        yield
-        twin.collect_furnish(OPEN_SECONDS)
+        if not twin.is_furnished:
+            twin.post_furnish()
+            yield
+            twin.collect_furnish(OPEN_SECONDS)
         return (yield from self._load(twin))
 
     def _open_and_load(self, twin: Contestant) -> Generator[None, None, bool]:
@@ -109,6 +116,10 @@ class Twin:
             twin.collect_load(self._build_seconds)
         except (Ruling, HostedEnd):
             return False
+        if self.rehearse(twin):
+            yield
+            with contextlib.suppress(Ruling):  # Without its kernels it may break, and how does not matter.
+                twin.collect_call(TWIN_SECONDS)
         return True
 
     def _open_loaded(self, twin: Contestant) -> Generator[None, None, bool]:

@@ -150,6 +150,39 @@ def test_what_cannot_be_cleared_is_freed(spare: Spare, made: list[Region], monke
     assert len(spare) == 0
 
 
+def test_what_is_taken_while_others_are_timed_was_cleared_before(
+    spare: Spare, made: list[Region], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = spare.take_cleared((64, 128))
+    assert first is not None, "nobody has left anything yet"
+    for region in first:
+        region.bytes().fill_(7)
+        spare.give_back(region)
+    assert spare.take_cleared((64, 128)) is None, "clearing them now would be work for the device"
+    assert spare.take_cleared((128,)) is None
+    spare.clear()
+    assert all(not region.bytes().any() for region in first)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "synchronize", lambda *_: pytest.fail("something ran on the device"))
+        second = spare.take_cleared((64, 128))
+    assert second is not None
+    assert {*map(id, second)} == {*map(id, first)}
+    assert len(made) == 2
+    assert not len(spare)
+
+
+def test_of_two_regions_that_are_wanted_both_are_cleared_or_neither_is_taken(spare: Spare, made: list[Region]) -> None:
+    small, large = spare.take_cleared((64, 128)) or pytest.fail()
+    spare.give_back(small)
+    spare.clear()
+    spare.give_back(large)
+    assert spare.take_cleared((64, 128)) is None
+    assert len(spare) == 2, "the one that is clear still waits"
+    assert spare.take(64) is small
+    with pytest.raises(ValueError, match="twice"):
+        spare.give_back(large)
+
+
 def test_what_waits_can_be_freed(spare: Spare, made: list[Region]) -> None:
     regions = [spare.take(1000) for _ in range(3)]
     for region in regions[:2]:

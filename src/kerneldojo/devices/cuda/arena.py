@@ -108,14 +108,30 @@ class CudaArena:
         except BaseException:
             exchange.close()
             raise
-        regions = [exchange, heap, *([inputs] if inputs is not None else [])]
+        return cls.over(
+            [exchange, heap], device=device, inputs=inputs, silent=silent, owns_inputs=owns_inputs, spare=spare
+        )
+
+    @classmethod
+    def over(
+        cls,
+        own: Sequence[SharedRegion],
+        *,
+        device: int = 0,
+        inputs: SharedRegion | None = None,
+        silent: bool = False,
+        owns_inputs: bool = False,
+        spare: Spare | None = None,
+    ) -> CudaArena:
+        """As `create`, of an exchange and a heap that are there: the arena's from now on, whatever comes."""
+        regions = [*own, *([inputs] if inputs is not None else [])]
         try:
             page = Page.create(tuple(region.size for region in regions), silent=silent)
         except BaseException:
-            heap.close()
-            exchange.close()
+            for region in own:
+                region.close()
             raise
-        arena = cls(page, regions, device, owned=len(regions) if owns_inputs else 2)
+        arena = cls(page, regions, device, owned=len(regions) if owns_inputs else len(own))
         arena.spare = spare
         return arena
 

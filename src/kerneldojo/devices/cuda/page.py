@@ -98,6 +98,11 @@ class Page:
         """Whether the contestant's own kernels are to be no-ops."""
         return bool(self._words[1])
 
+    @silent.setter
+    def silent(self, silent: bool) -> None:
+        """By the judge, before anything hosted runs: it is read for the last time when a source is loaded."""
+        self._words[1] = int(silent)
+
     @property
     def region_bytes(self) -> tuple[int, ...]:
         """Sizes of the regions of device memory that came with the page."""

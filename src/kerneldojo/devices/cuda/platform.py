@@ -185,7 +185,9 @@ class CudaPlatform:
         return any(start <= tensor.data_ptr() < end for start, end in self._inputs)
 
     def loading(self) -> AbstractContextManager[Any]:
-        """Nothing special."""
+        """Whose process it is may be known only now: one that was opened ahead was nobody's."""
+        if self._page is not None:
+            self.own.silent = self.builder.silent = self._page.silent
         return nullcontext()
 
     def constructing(self) -> AbstractContextManager[Any]:
