@@ -24,6 +24,8 @@ from test_gpu_steps import (
 )
 
 from kerneldojo import Problem
+from kerneldojo.contestant.arena import HostArena
+from kerneldojo.devices.cuda.driver import CudaError
 from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.processes import ForkServer, Session
 from kerneldojo.judging.reference import Reference
@@ -114,7 +116,7 @@ def test_whoever_breaks_as_it_gets_it_answers_for_that(bench: StagedBench, windo
 def test_a_turn_that_never_comes_is_our_fault(
     bench: StagedBench, windows: Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerneldojo.judging.gated_bench.TURN_SECONDS", 0.1)
+    monkeypatch.setattr("kerneldojo.judging.bench_memory.TURN_SECONDS", 0.1)
     assert bench.timed is not None
     ahead = bench.timed.ask()
     with pytest.raises(Infrastructure, match="no memory to be timed in"):
@@ -166,3 +168,52 @@ def test_problems_of_ordinary_size_have_room_in_a_share(gib: int, capacity: int)
 
 def test_who_is_judged_alone_has_it_from_the_beginning() -> None:
     assert Shares.whole(80 * GIB).num_timed == Shares.of(1, 80 * GIB, 6).num_timed == 0
+
+
+class FurnishingBench(StagedBench):
+    """Whose blanks have memory before they are taken, if there is any."""
+
+    is_full = False
+
+    def __init__(self, server: ForkServer) -> None:
+        super().__init__(server)
+        self.given_ahead: list[Any] = []
+        self.silent: list[bool] = []
+        """For each that was given ahead and handed out."""
+        assert self.blanks is not None
+        self.blanks._furnish = self._furnish_ahead
+
+    def arena_ahead(self) -> Any:
+        if self.is_full:
+            raise CudaError("cuMemCreate", "CUDA_ERROR_OUT_OF_MEMORY")
+        self.given_ahead.append(HostArena.create(1 << 30))
+        return self.given_ahead[-1]
+
+    def hand_out(self, arena: Any, *, silent: bool) -> None:
+        assert arena in self.given_ahead
+        self.silent.append(silent)
+
+
+def test_what_was_given_ahead_is_said_to_be_a_contestants_or_a_twins(
+    server: ForkServer, asked: dict[Session, list[str]], windows: Windows, tmp_path: Path
+) -> None:
+    bench = FurnishingBench(server)
+    try:
+        passed(judge(bench, HONEST + MAPS, tmp_path, problem=PROBLEM_THAT_MAPS))
+        assert bench.silent == [False, True]
+        assert len(bench.given) == 1, "the runner's alone is made for this verdict"
+    finally:
+        bench.close()
+
+
+def test_where_there_is_no_memory_ahead_it_comes_when_a_blank_is_taken(
+    server: ForkServer, asked: dict[Session, list[str]], windows: Windows, tmp_path: Path
+) -> None:
+    bench = FurnishingBench(server)
+    bench.is_full = True
+    try:
+        passed(judge(bench, HONEST + MAPS, tmp_path, problem=PROBLEM_THAT_MAPS))
+        assert bench.silent == []
+        assert len(bench.given) == 3
+    finally:
+        bench.close()

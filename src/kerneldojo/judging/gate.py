@@ -58,10 +58,8 @@ class Gate:
         self._entrance = deque[object]()
         self._windows = deque[Guest]()
         self._owner: Guest | None = None
-        self._is_open = False
         self.on_open: Callable[[], None] = lambda: None
-        """Called when a window has opened: what need not stop for one, and would be in others' way, is best done then.
-        """
+        """Called when a window has opened: what need not stop for one, and is else in the way, is best done then."""
 
     @contextmanager
     def admit(self, *, alone: bool = False) -> Generator[Guest]:
@@ -125,9 +123,7 @@ class Gate:
             theirs = [session for other in others for session in other.sessions]
             freeze(theirs, stop.frozen)
             guest.seconds_stopping += time.monotonic() - since
-            with self._changed:
-                self._is_open = True
-                self._changed.notify_all()
+            stop.is_complete = True
             self.on_open()
         except BaseException:
             self.close_window()
@@ -147,7 +143,7 @@ class Gate:
                 thaw(stop.frozen)
         finally:
             with self._changed:
-                self._owner, self._is_open = None, False
+                self._owner = None
                 self._changed.notify_all()
 
     def hand_over(self, guest: Guest) -> bool:
@@ -202,7 +198,7 @@ class Gate:
     @property
     def is_open(self) -> bool:
         """Whether somebody has the device alone, and all others stand still."""
-        return self._is_open
+        return self._stop.is_complete
 
     def is_held(self, guest: Guest) -> bool:
         """Whether another verdict's window is open."""

@@ -11,12 +11,12 @@ import atexit
 import contextlib
 import json
 import socket
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from kerneldojo.devices.cuda.driver import CudaError
 from kerneldojo.devices.cuda.precompiled import Precompiled
+from kerneldojo.judging.bench_memory import BenchMemory
 from kerneldojo.judging.blanks import OPEN_SECONDS, Blanks
 from kerneldojo.judging.canary import Canary
 from kerneldojo.judging.contestant import Contestant
@@ -30,24 +30,18 @@ from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.reference import Reference, patience
 from kerneldojo.judging.reference_times import ReferenceTimes
 from kerneldojo.judging.ruling import Ruling
-from kerneldojo.judging.runners import Runners
 from kerneldojo.judging.shares import Shares
 from kerneldojo.judging.stock import Endings, Ready
 from kerneldojo.judging.surroundings import request
-from kerneldojo.judging.turns import Turn, Turns
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Problem, content_hash
 from kerneldojo.schema.pace import Pace
 
 NUM_TRIALS = 2
 """Processes that wait for a source to be tried in them."""
-TURN_SECONDS = 600.0
-"""For memory to be timed in: others ahead may be slow kernels."""
-
-T = TypeVar("T")
 
 
-class Bench(ABC):
+class Bench(BenchMemory):
     """What does not depend on the device being a GPU: sessions, the gate, and runners that are kept.
 
     Args:
@@ -71,86 +65,39 @@ class Bench(ABC):
         auditing: Shares | None = None,
         pace: Pace | None = None,
     ) -> None:
+        super().__init__(shares, whole, auditing)
         self.pace = pace or Pace()
         self.server = server
-        self.shares = shares
-        self.whole = whole or shares
-        self.auditing = auditing or self.whole
         self.large = set[str]()
         """Hashes of problems that were found to need more than a share: they are judged alone."""
         self.device = device
         self.gate = Gate(shares.capacity, Cores.of(cores), self.pace.windows_in_a_row)
         """A timing window has the device to itself."""
-        self.timed = Turns(shares.num_timed) if shares.num_timed else None
-        """Who has memory for timing; None where everybody has it from the beginning."""
-        self.runners = Runners(shares.num_kept)
         self.blanks: Blanks | None = None
         """Processes with an open device that are nobody's yet; None where contexts are made as they are needed."""
         if shares.num_ahead:
             self.blanks = Blanks(
-                lambda wanted: GatedSession(self.server, NoArena(), wanted),
+                self._begin,
                 shares.num_ahead,
                 self._furnish_ahead if shares.are_furnished else lambda _: False,
                 lambda: self.gate.is_open,
             )
             self.gate.on_open = self.blanks.look
         self._endings = Endings()
-        self._trials = Ready(lambda wanted: GatedSession(self.server, NoArena(), wanted), NUM_TRIALS, self._endings)
+        self._trials = Ready(self._begin, NUM_TRIALS, self._endings)
         """Processes without the device, in which sources are tried."""
         self.reference_times: ReferenceTimes | None = None
         self._canary: Canary | None = None
         atexit.register(self.close)  # Its fork server did so before, so it is still there when runners end.
 
-    def enter(self) -> None:  # noqa: B027 - nothing to do without a GPU
-        """Make the device's context current in this thread: memory is mapped into the current one."""
-
-    @abstractmethod
-    def new_arena(self, inputs: Any, shares: Shares, *, silent: bool = False, is_runners: bool = False) -> Any:
-        """Memory for one process, so much of it.
-
-        Args:
-            inputs: the runner's timed inputs, for a contestant; None where they come later, and for a runner.
-            shares: how much.
-            silent: whether it is a silent twin's.
-            is_runners: whether it is a reference runner's, and has timed inputs of its own unless they come later.
-        """
-
-    @abstractmethod
-    def extend(self, arena: Any, inputs: Any) -> tuple[list[int], list[int]]:
-        """Add what timing needs to an arena: see `CudaArena.extend`. Without `inputs`, those are the arena's own.
-
-        Asked only where memory for timing comes late (`Shares.num_timed`).
-        """
-
-    def arena_ahead(self) -> Any | None:
-        """Memory for a contestant that is not known yet, which may be taken while others are timed; None for none.
-
-        Asked only where memory for timing comes late.
-        """
-        return None
-
-    def hand_out(self, arena: Any, *, silent: bool) -> None:  # noqa: B027 - nothing to say without a GPU
-        """Say of memory that was taken ahead whose it has become: a contestant's, or a silent twin's."""
-
-    def room(self, guest: Guest) -> Shares:
-        """The memory of one verdict: its share, or all of it while nobody else is there."""
-        return self.whole if guest.is_alone else self.shares
-
-    def has_more(self, guest: Guest) -> bool:
-        """Whether it would have more if it were judged alone."""
-        return self.whole.heap_bytes > self.room(guest).heap_bytes
-
-    def tidy(self, most_bytes: int | None = None) -> None:  # noqa: B027 - nothing to do without a GPU
-        """Give back device memory that the judge itself keeps for later, if it is more than `most_bytes`."""
+    def _begin(self, wanted: dict[str, Any]) -> GatedSession:
+        """A process that is nobody's yet, and has no memory."""
+        return GatedSession(self.server, NoArena(), wanted)
 
     @property
     def has_all_tools(self) -> bool:
         """Whether there is nothing that a candidate may use and this device or machine lacks."""
         return False
-
-    def free_bytes(self) -> int:
-        """Device memory that nobody has."""
-        return 0
 
     def device_nodes(self) -> list[str] | None:
         """The nodes that hosted processes may use; None for a device that is not a GPU."""
@@ -266,7 +213,10 @@ class Bench(ABC):
     def _furnish_ahead(self, session: Session) -> bool:
         """Begin to give a blank its memory, if there is some; see `Blanks`."""
         self.enter()
-        arena = self.arena_ahead()
+        try:
+            arena = self.arena_ahead()
+        except CudaError:  # It gets some when it is taken, as far as there is any then.
+            return False
         if arena is None:
             return False
         session.arena = arena
@@ -327,39 +277,6 @@ class Bench(ABC):
         except BaseException:
             session.close()
             raise
-
-    def prepare_timing(self, turn: Turn, guest: Guest, reference: Reference) -> None:
-        """Once it is a verdict's turn, give its runner the memory that it needs to be timed.
-
-        Args:
-            turn: the verdict's; to be given back when all but the runner are dead, and that one has let go.
-            guest: the verdict.
-            reference: whose own the timed inputs are.
-
-        Raises:
-            Infrastructure: it is never its turn.
-        """
-        if not guest.wait_for_others(turn.wait, TURN_SECONDS):
-            raise Infrastructure(f"no memory to be timed in within {TURN_SECONDS:.0f} s")
-        self.enter()
-        reference.extend(*self._with_room(lambda: self.extend(reference.hosted.arena, None)))
-
-    def extend_arena(self, contestant: Contestant, reference: Reference) -> None:
-        """The same for one of the candidate's processes; raises `Ruling` if it breaks."""
-        arena, inputs = contestant.hosted.arena, reference.hosted.arena.inputs
-        contestant.extend(*self._with_room(lambda: self.extend(arena, inputs)))
-
-    def _arena(self, inputs: Any, room: Shares, *, silent: bool = False, is_runners: bool = False) -> Any:
-        return self._with_room(lambda: self.new_arena(inputs, room, silent=silent, is_runners=is_runners))
-
-    def _with_room(self, allocate: Callable[[], T]) -> T:
-        """What it allocates; once more where idle runners, or our own allocator, may have what was missing."""
-        try:
-            return allocate()
-        except CudaError:
-            self.runners.evict()
-            self.tidy(most_bytes=0)
-            return allocate()
 
     def measure_alone(
         self, guest: Guest, findings: Findings, action: Callable[[], None], of_candidate: Sequence[Session] = ()

@@ -147,7 +147,12 @@ class CudaBench(Bench):
         sizes = (self.shares.exchange_bytes, self.shares.heap_bytes)
         if self._spare is None or (regions := self._spare.take_cleared(sizes)) is None:
             return None
-        return CudaArena.over(regions, device=self.index, spare=self._spare)
+        try:
+            return CudaArena.over(regions, self.index, spare=self._spare)
+        except BaseException:
+            for region in regions:
+                region.close()
+            raise
 
     def hand_out(self, arena: CudaArena, *, silent: bool) -> None:
         """See `Bench.hand_out`."""

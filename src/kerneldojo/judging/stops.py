@@ -47,6 +47,8 @@ class Stop:
     cleared: Cleared | None = None
     """The cores that were cleared for it."""
     num_windows: int = 1
+    is_complete: bool = False
+    """Whether all stand still."""
 
 
 def freeze(sessions: Sequence[Freezable], frozen: list[Freezable]) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from kerneldojo.devices.cuda.arena import CudaArena
+from kerneldojo.devices.cuda.driver import CudaError
 from kerneldojo.devices.cuda.page import Page
 from kerneldojo.devices.cuda.spare import Spare
 
@@ -181,6 +182,21 @@ def test_of_two_regions_that_are_wanted_both_are_cleared_or_neither_is_taken(spa
     assert spare.take(64) is small
     with pytest.raises(ValueError, match="twice"):
         spare.give_back(large)
+
+
+def test_where_memory_ends_what_was_clear_still_waits(spare: Spare, monkeypatch: pytest.MonkeyPatch) -> None:
+    (small,) = spare.take_cleared((64,)) or pytest.fail()
+    spare.give_back(small)
+    spare.clear()
+
+    def full(*_: int) -> Any:
+        raise CudaError("cuMemCreate", "CUDA_ERROR_OUT_OF_MEMORY")
+
+    monkeypatch.setattr(spare, "_create", full)
+    with pytest.raises(CudaError):
+        spare.take_cleared((64, 128))
+    assert len(spare) == 1
+    assert spare.take_cleared((64,)) == [small]
 
 
 def test_what_waits_can_be_freed(spare: Spare, made: list[Region]) -> None:

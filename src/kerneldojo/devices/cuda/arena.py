@@ -108,30 +108,27 @@ class CudaArena:
         except BaseException:
             exchange.close()
             raise
-        return cls.over(
-            [exchange, heap], device=device, inputs=inputs, silent=silent, owns_inputs=owns_inputs, spare=spare
-        )
+        regions = [exchange, heap, *([inputs] if inputs is not None else [])]
+        owned = len(regions) if owns_inputs else 2
+        try:
+            return cls.over(regions, device, owned=owned, silent=silent, spare=spare)
+        except BaseException:
+            heap.close()
+            exchange.close()
+            raise
 
     @classmethod
     def over(
         cls,
-        own: Sequence[SharedRegion],
-        *,
+        regions: Sequence[SharedRegion],
         device: int = 0,
-        inputs: SharedRegion | None = None,
+        *,
+        owned: int = 2,
         silent: bool = False,
-        owns_inputs: bool = False,
         spare: Spare | None = None,
     ) -> CudaArena:
-        """As `create`, of an exchange and a heap that are there: the arena's from now on, whatever comes."""
-        regions = [*own, *([inputs] if inputs is not None else [])]
-        try:
-            page = Page.create(tuple(region.size for region in regions), silent=silent)
-        except BaseException:
-            for region in own:
-                region.close()
-            raise
-        arena = cls(page, regions, device, owned=len(regions) if owns_inputs else len(own))
+        """As `create`, of regions that are there; the first `owned` of them are the arena's from now on."""
+        arena = cls(Page.create(tuple(region.size for region in regions), silent=silent), regions, device, owned=owned)
         arena.spare = spare
         return arena
 

@@ -1,0 +1,121 @@
+"""A bench's memory of its device: which process of a verdict gets how much of it, and when.
+
+Most have a share from the moment they are made. Where what is timed gets its memory late, a verdict asks for its turn
+when its rounds are passed; and a process that was opened ahead may have a contestant's share before anybody knows whose
+it will be. How much all of that is, `judging.shares` says.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from kerneldojo.devices.cuda.driver import CudaError
+from kerneldojo.judging.contestant import Contestant
+from kerneldojo.judging.ends import Infrastructure
+from kerneldojo.judging.gate import Guest
+from kerneldojo.judging.reference import Reference
+from kerneldojo.judging.runners import Runners
+from kerneldojo.judging.shares import Shares
+from kerneldojo.judging.turns import Turn, Turns
+
+TURN_SECONDS = 600.0
+"""For memory to be timed in: others ahead may be slow kernels."""
+
+T = TypeVar("T")
+
+
+class BenchMemory(ABC):
+    """Arenas for the processes of verdicts; what a device has to say of them is abstract here.
+
+    Args:
+        shares, whole, auditing: see `gated_bench.Bench`.
+    """
+
+    def __init__(self, shares: Shares, whole: Shares | None = None, auditing: Shares | None = None) -> None:
+        self.shares = shares
+        self.whole = whole or shares
+        self.auditing = auditing or self.whole
+        self.timed = Turns(shares.num_timed) if shares.num_timed else None
+        """Who has memory for timing; None where everybody has it from the beginning."""
+        self.runners = Runners(shares.num_kept)
+
+    def enter(self) -> None:  # noqa: B027 - nothing to do without a GPU
+        """Make the device's context current in this thread: memory is mapped into the current one."""
+
+    @abstractmethod
+    def new_arena(self, inputs: Any, shares: Shares, *, silent: bool = False, is_runners: bool = False) -> Any:
+        """Memory for one process, so much of it.
+
+        Args:
+            inputs: the runner's timed inputs, for a contestant; None where they come later, and for a runner.
+            shares: how much.
+            silent: whether it is a silent twin's.
+            is_runners: whether it is a reference runner's, and has timed inputs of its own unless they come later.
+        """
+
+    @abstractmethod
+    def extend(self, arena: Any, inputs: Any) -> tuple[list[int], list[int]]:
+        """Add what timing needs to an arena: see `CudaArena.extend`. Without `inputs`, those are the arena's own.
+
+        Asked only where memory for timing comes late (`Shares.num_timed`).
+        """
+
+    def arena_ahead(self) -> Any | None:
+        """Memory for a contestant that is not known yet, which may be taken while others are timed; None for none.
+
+        Asked only where memory for timing comes late.
+        """
+        return None
+
+    def hand_out(self, arena: Any, *, silent: bool) -> None:  # noqa: B027 - nothing to say without a GPU
+        """Say of memory that was taken ahead whose it has become: a contestant's, or a silent twin's."""
+
+    def room(self, guest: Guest) -> Shares:
+        """The memory of one verdict: its share, or all of it while nobody else is there."""
+        return self.whole if guest.is_alone else self.shares
+
+    def has_more(self, guest: Guest) -> bool:
+        """Whether it would have more if it were judged alone."""
+        return self.whole.heap_bytes > self.room(guest).heap_bytes
+
+    def tidy(self, most_bytes: int | None = None) -> None:  # noqa: B027 - nothing to do without a GPU
+        """Give back device memory that the judge itself keeps for later, if it is more than `most_bytes`."""
+
+    def free_bytes(self) -> int:
+        """Device memory that nobody has."""
+        return 0
+
+    def prepare_timing(self, turn: Turn, guest: Guest, reference: Reference) -> None:
+        """Once it is a verdict's turn, give its runner the memory that it needs to be timed.
+
+        Args:
+            turn: the verdict's; to be given back when all but the runner are dead, and that one has let go.
+            guest: the verdict.
+            reference: whose own the timed inputs are.
+
+        Raises:
+            Infrastructure: it is never its turn.
+        """
+        if not guest.wait_for_others(turn.wait, TURN_SECONDS):
+            raise Infrastructure(f"no memory to be timed in within {TURN_SECONDS:.0f} s")
+        self.enter()
+        reference.extend(*self._with_room(lambda: self.extend(reference.hosted.arena, None)))
+
+    def extend_arena(self, contestant: Contestant, reference: Reference) -> None:
+        """The same for one of the candidate's processes; raises `Ruling` if it breaks."""
+        arena, inputs = contestant.hosted.arena, reference.hosted.arena.inputs
+        contestant.extend(*self._with_room(lambda: self.extend(arena, inputs)))
+
+    def _arena(self, inputs: Any, room: Shares, *, silent: bool = False, is_runners: bool = False) -> Any:
+        return self._with_room(lambda: self.new_arena(inputs, room, silent=silent, is_runners=is_runners))
+
+    def _with_room(self, allocate: Callable[[], T]) -> T:
+        """What it allocates; once more where idle runners, or our own allocator, may have what was missing."""
+        try:
+            return allocate()
+        except CudaError:
+            self.runners.evict()
+            self.tidy(most_bytes=0)
+            return allocate()
