@@ -9,7 +9,7 @@ The task (`proof/speed_task.py`): Qwen3-0.6B's shape with random weights, 64 pro
 each, exactly 512 new tokens; then the same with lengths drawn from 64 to 512. Each of TRL's ways of generating without
 vLLM is tried for a step after another one, and the fastest is measured; ours with and without compiled layers. Each
 measurement is a process of its own, so that memory is its own; ours and theirs take turns. TRL may lie in any folder of
-PYTHONPATH; nothing is fetched.
+PYTHONPATH; nothing is fetched. `--sides ours-vllm,ours-compiled-vllm` has a vLLM server sample for us, on the same GPU.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 from proof.clock import Clock
 from proof.machine import machine
+from proof.speed_ours import SERVED
 from proof.speed_ours import SIDES as OURS
 from proof.speed_report import TRY, fastest_way, report
 from proof.speed_task import TINY, Task
@@ -51,7 +52,7 @@ def main(told: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder of the measurements; those there are kept")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--seconds", type=float, help="begin nothing that would not end within so many seconds")
-    parser.add_argument("--sides", default="", help=f"only these, with commas: {', '.join(SIDES)}")
+    parser.add_argument("--sides", default="", help=f"only these, with commas: {', '.join((*SIDES, *SERVED))}")
     parser.add_argument("--way", choices=WAYS, help="how TRL generates; without it each way is tried first")
     parser.add_argument("--checkpointing", action="store_true", help="compute activations again in the backward pass")
     parser.add_argument("--tiny", action="store_true", help="a tiny shape, to see that it works")
@@ -59,8 +60,8 @@ def main(told: Sequence[str] | None = None) -> int:
     parser.add_argument("--one", default="", help=argparse.SUPPRESS)
     args = parser.parse_args(told)
     wanted = [side for side in args.sides.split(",") if side] or list(SIDES)
-    if unknown := set(wanted) - set(SIDES):
-        parser.error(f"--sides: {', '.join(sorted(unknown))} is none of {', '.join(SIDES)}")
+    if unknown := set(wanted) - {*SIDES, *SERVED}:
+        parser.error(f"--sides: {', '.join(sorted(unknown))} is none of {', '.join((*SIDES, *SERVED))}")
     if args.one:
         name, _, side = args.one.partition(":")
         task = tasks(tiny=args.tiny, checkpointing=args.checkpointing)[name]
@@ -79,6 +80,10 @@ def measure(task: Task, side: str, device: str) -> dict[str, Any]:
         from proof.speed_ours import measure as ours
 
         found = ours(task, device, side)
+    elif side in SERVED:
+        from proof.speed_ours import measure_served
+
+        found = measure_served(task, device, side)
     else:
         from proof.speed_trl import measure as theirs
 

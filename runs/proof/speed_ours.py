@@ -2,48 +2,72 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from kerneldojo.algorithms import LearningConfig, Samples, Turns, policy_loss, prepare
-from kerneldojo.policies.rows import Sampled
-from kerneldojo.policies.sampler import SamplerConfig
+from kerneldojo.policies.rows import Sampled, SamplerConfig, ServedConfig
+from kerneldojo.training.fitting import check_sampler
 from kerneldojo.training.learner import Learner
 from kerneldojo.training.model_config import ModelConfig
 from kerneldojo.training.optimizing import OptimizerConfig
 from kerneldojo.training.packing import Batch, Sample, sample_of_token
 from kerneldojo.training.parallel import start_ranks
 from proof.speed_task import Stopwatch, Task, lengths_of, memory, model_of, prompts_of, summary, tokenizer_of
+from proof.speed_vllm import server
 
 SIDES: dict[str, dict[str, dict[str, Any]]] = {
     "ours": {"model": {}, "engine": {}},
     "ours-compiled": {"model": {"compile": True}, "engine": {"compile": True}},
 }
 """Names of our rows, and the settings that differ from the defaults in them."""
+SERVED = {f"{side}-vllm": settings["model"] for side, settings in SIDES.items()}
+"""Rows in which a vLLM server samples, and what differs in the model that learns. Measured where they are asked for."""
+SERVERS_SHARE = 0.3
+"""Of the GPU's memory, for weights and what is cached of prompts and answers."""
+
+
+def measure_served(task: Task, device: str, side: str) -> dict[str, Any]:
+    """The same with a vLLM server beside the trainer; handing over weights is part of generating."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as told, server(task, Path(told), SERVERS_SHARE) as url:
+        served = ServedConfig(url=url, weights=Path(told) / "weights", concurrency=task.num_rows)
+        learner = learner_of(task, device, model=SERVED[side], served=served)
+        check_sampler(learner)  # refuses a server that does not follow
+        return {**_steps(task, learner, side), "settings": {"model": SERVED[side], "share": SERVERS_SHARE}}
 
 
 def measure(task: Task, device: str, side: str = "ours") -> dict[str, Any]:
     """Steps of sampling, scoring and learning; see `speed_task.summary`. `side`: one of `SIDES`."""
-    learner = learner_of(task, device, **SIDES[side])
+    return {**_steps(task, learner_of(task, device, **SIDES[side]), side), "settings": SIDES[side]}
+
+
+def _steps(task: Task, learner: Learner, side: str) -> dict[str, Any]:
     watch = Stopwatch(learner.ranks.device)
     for step in range(task.num_warm + task.num_steps):
         _step(task, learner, watch, step)
         print({name: round(value, 3) for name, value in watch.steps[-1].items()}, flush=True)
     found = {"side": side, "weights": "float32, bf16 in the layers and in sampling", "steps": watch.steps}
-    return {**found, "settings": SIDES[side], **summary(watch, task), "memory": memory(watch.device)}
+    return {**found, **summary(watch, task), "memory": memory(watch.device)}
 
 
 def learner_of(
-    task: Task, device: str, model: dict[str, Any], engine: dict[str, Any], optimizer: dict[str, Any] | None = None
+    task: Task,
+    device: str,
+    model: dict[str, Any],
+    engine: dict[str, Any] | None = None,
+    optimizer: dict[str, Any] | None = None,
+    served: ServedConfig | None = None,
 ) -> Learner:
-    """What samples and learns: master weights in float32, layers that compute in bf16 on a GPU."""
+    """What samples (or has it done by a server) and learns: master weights in float32, layers in bf16 on a GPU."""
     tokenizer = tokenizer_of(task)
     tokenizer.eos_token = None  # nothing ends an answer before its length
     config = ModelConfig(path="random", gradient_checkpointing=task.checkpointing, **model)
-    sampler = SamplerConfig(max_rows=task.num_rows, **engine)
+    sampler = served or SamplerConfig(max_rows=task.num_rows, **(engine or {}))
     weights = model_of(task, torch.float32)
     steps = OptimizerConfig(learning_rate=1e-6, **(optimizer or {}))
     return Learner(weights, tokenizer, config, steps, start_ranks(device), sampler=sampler)
@@ -53,7 +77,6 @@ def generate(task: Task, learner: Learner, number: int) -> list[Sampled]:
     """The answers of a step, each of the length that was asked for."""
     prompts = [prompt for prompt in prompts_of(task, number) for _ in range(task.num_samples)]
     assert learner.sampler is not None
-    learner.refresh_sampler()
     seeds = range(number * task.num_rows, (number + 1) * task.num_rows)
     lengths = lengths_of(task, number)
     sampled = learner.sampler.generate(prompts, max_tokens=lengths, temperature=1.0, seeds=seeds)
@@ -118,11 +141,16 @@ def columns(task: Task, samples: list[Sample], old: Tensor, number: int) -> Samp
 
 def _step(task: Task, learner: Learner, watch: Stopwatch, number: int) -> None:
     with watch.phase("generate"):
+        began = watch.wait()
+        learner.refresh_sampler()
+        watch.add("hand_over", watch.wait() - began)
         sampled = generate(task, learner, number)
     samples, batches = packed(task, learner, number, sampled)
     num_tokens = sum(lengths_of(task, number))
     with watch.phase("log_probs"):
         old = learner.score(batches, num_tokens, 1.0).log_probs
+    told = torch.tensor([one for each in sampled for one in each.log_probs])
+    watch.add("mismatch", float((told - old.cpu()).abs().mean()))
     learn(task, learner, watch, number, samples, batches, old)
     watch.add("answer_tokens", num_tokens)
     watch.add("all_tokens", num_tokens + task.num_rows * task.prompt_tokens)

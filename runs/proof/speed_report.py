@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from proof.speed_ours import SERVED
 from proof.speed_ours import SIDES as OURS
 from proof.speed_task import PHASES
 from proof.speed_trl import WAYS
 from proof.tables import read_json
 
-SIDES = (*OURS, *(f"trl-{way}" for way in WAYS))
+SIDES = (*OURS, *SERVED, *(f"trl-{way}" for way in WAYS))
 TRY = "try"
 """Name of the short measurements by which their way of generating is chosen."""
 
@@ -67,7 +68,7 @@ def _table(found: dict[str, Any]) -> list[str]:
 
 
 def _remarks(found: dict[str, Any]) -> list[str]:
-    theirs = [side for side in found if side not in OURS]
+    theirs = [side for side in found if side not in {*OURS, *SERVED}]
     lines: list[str] = []
     for their in theirs:
         lines.append(f"TRL {found[their]['version']}; its fastest generation without vLLM: `{their}`.")

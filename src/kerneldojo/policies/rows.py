@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -126,6 +127,54 @@ class Samples(ABC):
             given = f"max_tokens={max_tokens}, temperature={temperature}, top_p={top_p}"
             raise ValueError(f"need max_tokens >= 1, temperature >= 0 and 0 < top_p <= 1, not {given}")
         return Row(tuple(prompt), min(max_tokens, positions - len(prompt)), temperature, seed, top_p, tag)
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        max_tokens: int | Sequence[int],
+        temperature: float | Sequence[float] = 1.0,
+        seeds: Sequence[int],
+        top_p: float | Sequence[float] = 1.0,
+    ) -> list[Sampled]:
+        """Sample one answer to each prompt.
+
+        Args:
+            prompts: Token ids, at least one each. Equal prompts are read once.
+            max_tokens: Longest answer, for all or for each. Cut where the model has no more positions.
+            temperature: For all or for each; 0 is greedy.
+            seeds: One for each prompt: the answer depends on it, not on the other rows.
+            top_p: For all or for each; 1 is off.
+
+        Returns:
+            The answers, in the order of the prompts.
+
+        Raises:
+            ValueError: Lengths that do not agree, an empty or too long prompt, or a number out of range.
+        """
+        if len(seeds) != len(prompts):
+            raise ValueError(f"{len(prompts)} prompts need as many seeds, not {len(seeds)}")
+        columns = [each(value, len(prompts)) for value in (max_tokens, temperature, top_p)]
+        rows = [
+            self.row(prompt, int(limit), temperature=heat, seed=seed, top_p=nucleus, tag=index)
+            for index, (prompt, seed, limit, heat, nucleus) in enumerate(zip(prompts, seeds, *columns, strict=True))
+        ]
+        # Long answers first keeps the batch full to the end; equal prompts side by side are read once.
+        waiting = deque(sorted(rows, key=lambda row: (-len(row.prompt) - row.max_tokens, row.prompt)))
+        results: dict[int, Sampled] = {}
+
+        def take(free: int, idle: bool) -> list[Row] | None:
+            if not waiting:
+                return None
+            if not idle and free < min(len(waiting), self.config.refill * self.config.max_rows):
+                return []
+            return [waiting.popleft() for _ in range(min(free, len(waiting)))]
+
+        def give(row: Row, sampled: Sampled) -> None:
+            results[row.tag] = sampled
+
+        self.serve(take, give, expected=rows)
+        return [results[index] for index in range(len(prompts))]
 
 
 Take = Callable[[int, bool], "list[Row] | None"]
