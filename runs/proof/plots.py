@@ -98,7 +98,7 @@ def bars(path: Path, groups: Mapping[str, Mapping[str, Difference]], *, title: s
     axes.set_ylabel(ylabel)
     axes.set_ylim(bottom=0)
     axes.grid(axis="y", color="#e5e7eb", lw=0.7)
-    axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))  # beside the bars, not on them
+    axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.02, 1.0))  # beside the bars, not on them
     _save(figure, axes, path, title)
 
 
@@ -127,7 +127,7 @@ def shares(
     axes.set_xlim(0, 100)
     axes.set_ylim(-2.9 * (len(groups) - 1) - 1.6, 1.6)
     axes.set_xlabel(unit)
-    axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.02, 1.0))
     _save(figure, axes, path, title)
 
 
