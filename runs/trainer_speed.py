@@ -26,11 +26,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 from proof.clock import Clock
 from proof.machine import machine
-from proof.speed_ours import SERVED
 from proof.speed_ours import SIDES as OURS
 from proof.speed_report import TRY, fastest_way, report
 from proof.speed_task import TINY, Task
 from proof.speed_trl import WAYS
+from proof.speed_vllm import SIDES as SERVED
 from proof.tables import write_json, write_text
 
 HERE = Path(__file__).parent
@@ -81,9 +81,9 @@ def measure(task: Task, side: str, device: str) -> dict[str, Any]:
 
         found = ours(task, device, side)
     elif side in SERVED:
-        from proof.speed_ours import measure_served
+        from proof.speed_vllm import measure as served
 
-        found = measure_served(task, device, side)
+        found = served(task, device, side)
     else:
         from proof.speed_trl import measure as theirs
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,41 +10,30 @@ from torch import Tensor
 
 from kerneldojo.algorithms import LearningConfig, Samples, Turns, policy_loss, prepare
 from kerneldojo.policies.rows import Sampled, SamplerConfig, ServedConfig
-from kerneldojo.training.fitting import check_sampler
 from kerneldojo.training.learner import Learner
 from kerneldojo.training.model_config import ModelConfig
 from kerneldojo.training.optimizing import OptimizerConfig
 from kerneldojo.training.packing import Batch, Sample, sample_of_token
 from kerneldojo.training.parallel import start_ranks
-from proof.speed_task import Stopwatch, Task, lengths_of, memory, model_of, prompts_of, summary, tokenizer_of
-from proof.speed_vllm import server
+from proof.speed_task import Stopwatch, Task, endless_tokenizer_of, lengths_of, memory, model_of, prompts_of, summary
 
 SIDES: dict[str, dict[str, dict[str, Any]]] = {
     "ours": {"model": {}, "engine": {}},
     "ours-compiled": {"model": {"compile": True}, "engine": {"compile": True}},
 }
 """Names of our rows, and the settings that differ from the defaults in them."""
-SERVED = {f"{side}-vllm": settings["model"] for side, settings in SIDES.items()}
-"""Rows in which a vLLM server samples, and what differs in the model that learns. Measured where they are asked for."""
-SERVERS_SHARE = 0.3
-"""Of the GPU's memory, for weights and what is cached of prompts and answers."""
-
-
-def measure_served(task: Task, device: str, side: str) -> dict[str, Any]:
-    """The same with a vLLM server beside the trainer; handing over weights is part of generating."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as told, server(task, Path(told), SERVERS_SHARE) as url:
-        served = ServedConfig(url=url, weights=Path(told) / "weights", concurrency=task.num_rows)
-        learner = learner_of(task, device, model=SERVED[side], served=served)
-        check_sampler(learner)  # refuses a server that does not follow
-        return {**_steps(task, learner, side), "settings": {"model": SERVED[side], "share": SERVERS_SHARE}}
 
 
 def measure(task: Task, device: str, side: str = "ours") -> dict[str, Any]:
     """Steps of sampling, scoring and learning; see `speed_task.summary`. `side`: one of `SIDES`."""
-    return {**_steps(task, learner_of(task, device, **SIDES[side]), side), "settings": SIDES[side]}
+    settings = SIDES[side]
+    sampler = SamplerConfig(max_rows=task.num_rows, **settings["engine"])
+    learner = learner_of(task, device, model=settings["model"], sampler=sampler)
+    return {**steps_of(task, learner, side), "settings": settings}
 
 
-def _steps(task: Task, learner: Learner, side: str) -> dict[str, Any]:
+def steps_of(task: Task, learner: Learner, side: str) -> dict[str, Any]:
+    """What the steps of a learner took."""
     watch = Stopwatch(learner.ranks.device)
     for step in range(task.num_warm + task.num_steps):
         _step(task, learner, watch, step)
@@ -55,22 +42,11 @@ def _steps(task: Task, learner: Learner, side: str) -> dict[str, Any]:
     return {**found, **summary(watch, task), "memory": memory(watch.device)}
 
 
-def learner_of(
-    task: Task,
-    device: str,
-    model: dict[str, Any],
-    engine: dict[str, Any] | None = None,
-    optimizer: dict[str, Any] | None = None,
-    served: ServedConfig | None = None,
-) -> Learner:
+def learner_of(task: Task, device: str, model: dict[str, Any], sampler: SamplerConfig | ServedConfig) -> Learner:
     """What samples (or has it done by a server) and learns: master weights in float32, layers in bf16 on a GPU."""
-    tokenizer = tokenizer_of(task)
-    tokenizer.eos_token = None  # nothing ends an answer before its length
     config = ModelConfig(path="random", gradient_checkpointing=task.checkpointing, **model)
-    sampler = served or SamplerConfig(max_rows=task.num_rows, **(engine or {}))
-    weights = model_of(task, torch.float32)
-    steps = OptimizerConfig(learning_rate=1e-6, **(optimizer or {}))
-    return Learner(weights, tokenizer, config, steps, start_ranks(device), sampler=sampler)
+    steps, ranks = OptimizerConfig(learning_rate=1e-6), start_ranks(device)
+    return Learner(model_of(task, torch.float32), endless_tokenizer_of(task), config, steps, ranks, sampler=sampler)
 
 
 def generate(task: Task, learner: Learner, number: int) -> list[Sampled]:

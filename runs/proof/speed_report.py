@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from proof.speed_ours import SERVED
 from proof.speed_ours import SIDES as OURS
 from proof.speed_task import PHASES
 from proof.speed_trl import WAYS
+from proof.speed_vllm import SIDES as SERVED
 from proof.tables import read_json
 
 SIDES = (*OURS, *SERVED, *(f"trl-{way}" for way in WAYS))

@@ -109,6 +109,13 @@ def tokenizer_of(task: Task) -> Any:
     )
 
 
+def endless_tokenizer_of(task: Task) -> Any:
+    """The same without an end token: nothing ends an answer before its length."""
+    tokenizer = tokenizer_of(task)
+    tokenizer.eos_token = None
+    return tokenizer
+
+
 def prompts_of(task: Task, step: int) -> list[list[int]]:
     """The different prompts of a step, as ids."""
     draws = np.random.default_rng([task.seed, 1, step]).integers(1, task.vocabulary, (task.num_prompts, 1))

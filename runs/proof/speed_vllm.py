@@ -1,60 +1,36 @@
-"""A vLLM server beside the trainer on one GPU, which samples in place of the trainer's own sampler."""
+"""Our trainer's step with a vLLM server beside it on the same GPU, which samples in place of its own sampler."""
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from proof.speed_task import Task, model_of, tokenizer_of
+from kerneldojo.policies.rows import ServedConfig
+from kerneldojo.training.fitting import check_sampler
+from proof.speed_ours import SIDES as OURS
+from proof.speed_ours import learner_of, steps_of
+from proof.speed_task import Task, endless_tokenizer_of, model_of
+from proof.vllm_server import vllm_server
 
-START_SECONDS = 300.0
-
-
-@contextmanager
-def server(task: Task, folder: Path, share: float, options: Sequence[str] = ()) -> Generator[str]:
-    """Address of a server of the task's model, which has `share` of the GPU's memory; it ends with the context.
-
-    Raises:
-        RuntimeError: it does not start; its last lines are in the message.
-    """
-    model, log = folder / "start", folder / "vllm.log"
-    model_of(task, torch.bfloat16).save_pretrained(model)
-    tokenizer = tokenizer_of(task)
-    tokenizer.eos_token = None  # nothing ends an answer before its length
-    tokenizer.save_pretrained(model)
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--port", str(port)]
-    command += ["--host", "127.0.0.1", "--dtype", "bfloat16", "--gpu-memory-utilization", str(share), *options]
-    command += ["--max-model-len", str(task.prompt_tokens + task.answer_tokens), "--max-num-seqs", str(task.num_rows)]
-    told = {"VLLM_SERVER_DEV_MODE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-    with log.open("w") as output:
-        process = subprocess.Popen(command, env={**os.environ, **told}, stdout=output, stderr=subprocess.STDOUT)
-    try:
-        _wait(process, f"http://127.0.0.1:{port}/health", log)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(60)
+SIDES = {f"{side}-vllm": settings["model"] for side, settings in OURS.items()}
+"""Rows in which a server samples, and what differs from the defaults in the model that learns."""
+SHARE = 0.3
+"""Of the GPU's memory that the server has, for weights and what is cached of prompts and answers."""
 
 
-def _wait(process: subprocess.Popen[bytes], health: str, log: Path) -> None:
-    until = time.monotonic() + START_SECONDS
-    while process.poll() is None and time.monotonic() < until:
-        try:
-            with urllib.request.urlopen(health, timeout=2) as reply:
-                if reply.status == 200:
-                    return
-        except OSError:
-            time.sleep(0.5)
-    raise RuntimeError(f"vLLM did not start: {log.read_text()[-3000:]}")
+def measure(task: Task, device: str, side: str) -> dict[str, Any]:
+    """As `speed_ours.measure`; handing over weights is part of generating. `side`: one of `SIDES`."""
+    options = ["--dtype", "bfloat16", "--gpu-memory-utilization", str(SHARE), "--max-num-seqs", str(task.num_rows)]
+    options += ["--max-model-len", str(task.prompt_tokens + task.answer_tokens)]
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as told:
+        folder = Path(told)
+        model_of(task, torch.bfloat16).save_pretrained(folder / "start")
+        endless_tokenizer_of(task).save_pretrained(folder / "start")
+        with vllm_server(folder / "start", folder / "vllm.log", *options) as url:
+            served = ServedConfig(url=url, weights=folder / "weights", concurrency=task.num_rows)
+            learner = learner_of(task, device, model=SIDES[side], sampler=served)
+            check_sampler(learner)  # refuses a server that does not follow
+            return {**steps_of(task, learner, side), "settings": {"model": SIDES[side], "share": SHARE}}

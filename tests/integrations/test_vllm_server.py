@@ -7,23 +7,19 @@ installed, if one is, beside the trainer on the same GPU, in bfloat16, in which 
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from throwaway import environment, needs_packages
 
-sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("policies", "training")]
-START_SECONDS = 300.0
+sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("policies", "training", "../runs")]
+
+from proof.vllm_server import vllm_server
 
 needs_gpu = [
     pytest.mark.gpu,
@@ -97,33 +93,10 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def url(place: Place, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a vLLM server that serves it."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    command = [place.python, "-m", "vllm.entrypoints.openai.api_server", "--model", checkpoint, "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--dtype", place.dtype, "--max-model-len", "512", "--enforce-eager"]
-    command += place.options
-    surroundings = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-    surroundings["VLLM_SERVER_DEV_MODE"] = "1"  # or it takes no weights
+    options = ["--dtype", place.dtype, "--max-model-len", "512", "--enforce-eager", *place.options]
     log = tmp_path_factory.mktemp("log") / "vllm.log"
-    with log.open("w") as output:
-        server = subprocess.Popen(command, env=surroundings, stdout=output, stderr=subprocess.STDOUT)
-    address, until = f"http://127.0.0.1:{port}", time.monotonic() + START_SECONDS
-    try:
-        while not _is_well(address):
-            assert server.poll() is None and time.monotonic() < until, log.read_text()[-4000:]
-            time.sleep(0.5)
-        yield address
-    finally:
-        server.terminate()
-        server.wait(60)
-
-
-def _is_well(address: str) -> bool:
-    try:
-        return httpx.get(f"{address}/health", timeout=2).status_code == 200
-    except httpx.HTTPError:
-        return False
+    with vllm_server(checkpoint, log, *options, python=place.python, variables={"VLLM_CPU_KVCACHE_SPACE": "1"}) as url:
+        yield url
 
 
 def test_tokens_in_tokens_out_with_the_models_own_log_probabilities(place: Place, url: str, checkpoint: Path) -> None:
@@ -184,9 +157,8 @@ def test_a_policy_is_trained_on_what_the_server_samples(
     outcome = train_rl(config, TextJudge(), Ranks(0, 1, torch.device(place.device)), show=False)
     assert outcome.reason == "finished" and outcome.steps == 3
     steps = [one for one in read_journal(config.output / "metrics.jsonl") if "mismatch" in one]
-    assert len(steps) == 3 and all(one["mismatch"]["mean"] < place.apart for one in steps), [
-        one["mismatch"] for one in steps
-    ]
+    mismatches = [one["mismatch"] for one in steps]
+    assert len(steps) == 3 and all(one["mean"] < place.apart for one in mismatches), mismatches
     before, after = (load_file(folder / "model.safetensors") for folder in (checkpoint, config.output / "model"))
     assert max(float((after[name] - one).abs().max()) for name, one in before.items()) > 0.01, "three steps of 0.01"
     assert len(list((config.output / "served").iterdir())) == 1, "only the weights that it has are kept"
