@@ -12,7 +12,7 @@ import torch
 from kerneldojo.contestant import tree
 from kerneldojo.judging.audits import RunnerReference
 from kerneldojo.judging.contestant import Answer, Delivery
-from kerneldojo.judging.outputs import check_buffers, check_inputs, check_outputs
+from kerneldojo.judging.outputs import check_buffers, check_inputs, check_outputs, is_right
 from kerneldojo.judging.reference import Expected
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.languages import language_of
@@ -50,6 +50,33 @@ def test_an_integer_that_tf32_decides_otherwise_is_accepted_there() -> None:
     assert check_outputs(_answer(coarse), expected, 1, NOTHING).precision_class is None
     with pytest.raises(Ruling):
         check_outputs(_answer(coarse + 1), expected, 1, NOTHING)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.int64])
+def test_is_right_says_what_the_checks_say(dtype: torch.dtype) -> None:
+    """Whoever is silent is asked no more than that; answers from exact to hopeless, some as coarse as TF32."""
+    torch.manual_seed(0)
+    found = list[bool]()
+    for number in range(40):
+        truth = 9 * torch.randn(3, 80, dtype=torch.float64)
+        coarse = (truth * (1 + 1e-3 * torch.randn_like(truth))).to(dtype)
+        outputs = {"native": [truth.to(dtype)], "float64": [truth]}
+        if number % 2:
+            outputs["tf32"] = [coarse if number % 4 == 1 else truth.to(dtype)]
+        error = (0.0, 1e-7, 1e-3, 2e-2)[number % 8 // 2]
+        got = (truth * (1 + error * torch.randn_like(truth))).to(dtype)
+        got[:, 7] = (got, got, got, coarse, torch.full_like(got, 100))[number % 5][:, 7]
+        values = outputs["native"][0] if number % 9 else {"a": outputs["native"][0]}
+        expected = Expected(values, outputs, {}, mutates_inputs=False, work=[])
+        answer = _answer(got if number % 11 else got[:2])
+        try:
+            check_outputs(answer, expected, 1, NOTHING)
+            passes = True
+        except Ruling:
+            passes = False
+        assert is_right(answer, expected, 1) == passes, number
+        found.append(passes)
+    assert 4 < sum(found) < 36, "some passed, and some were refused"
 
 
 def test_buffers_are_met_as_exactly_as_outputs() -> None:

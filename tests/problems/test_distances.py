@@ -52,14 +52,14 @@ def agree(
     """See that both ways say the same; returns whether it passes."""
 
     def compared(*, in_one: bool) -> tuple[budgets.Budget, tolerance.Comparison | None]:
-        is_on_gpu = tolerance._is_on_gpu
-        tolerance._is_on_gpu = lambda *_: in_one
+        is_for_kernels = budgets.is_for_kernels
+        budgets.is_for_kernels = lambda *_: in_one
         try:
             budget = budgets.make_budget(truth, native, accepted, reduction_length=length)
             compare = tolerance._pass_in_one if in_one else tolerance.compare
             return budget, compare(truth, got, budget)
         finally:
-            tolerance._is_on_gpu = is_on_gpu
+            budgets.is_for_kernels = is_for_kernels
 
     (quick, seen), (slow, said) = compared(in_one=True), compared(in_one=False)
     for name in ("row_rms", "row_tolerance", "row_unit"):

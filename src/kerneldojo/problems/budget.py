@@ -48,6 +48,8 @@ MIN_ROW = 64
 """A row is the fewest trailing dimensions that hold so many elements."""
 CHUNK = 1 << 22
 """Elements looked at in one go, so that temporaries stay small beside the tensors."""
+ON_GPU = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""What the kernels of `problems.distances` take."""
 
 Runs = tuple[torch.Tensor, ...]
 """The reference's outputs in the accepted precisions, one or two; the first is native."""
@@ -104,19 +106,18 @@ def make_budget(
     if native.numel() == 0 or not (native.is_floating_point() or native.is_complex()):
         empty = torch.zeros(0, device=native.device)
         return Budget(tuple(native.shape), native.dtype, True, row_size, empty, empty, empty, 0.0, runs)
-    rms: list[torch.Tensor] = []
-    sigma: list[torch.Tensor] = []
-    for truth, *others in chunks(row_size, expected, *runs):
-        rms.append(_row_rms(truth))
-        sigma.append(torch.stack([_row_rms(other - truth) for other in others]).amax(dim=0))
-    row_rms, row_sigma = torch.cat(rms), torch.cat(sigma)
+    row_rms, row_sigma = _row_errors(row_size, expected, runs)
     tolerance, unit, relative = _tolerances(row_rms, row_sigma, native.dtype, expected.dtype, reduction_length)
     nudges = num_nudges(reduction_length)
     if nudged is not None:
-        changes = [_row_rms(other - truth) for truth, other in chunks(row_size, expected, nudged)]
-        tolerance = tolerance + nudges * torch.cat(changes)
+        tolerance = tolerance + nudges * _row_errors(row_size, expected, (nudged,))[1]
     settled = (tolerance, unit, relative, runs, nudged, nudges)
     return Budget(tuple(native.shape), native.dtype, False, row_size, row_rms, *settled)
+
+
+def is_for_kernels(*tensors: torch.Tensor) -> bool:
+    """Whether the kernels of `problems.distances` take them: one pass over each instead of dozens."""
+    return all(tensor.is_cuda and tensor.dtype in ON_GPU for tensor in tensors)
 
 
 def num_nudges(reduction_length: int) -> float:
@@ -152,8 +153,10 @@ def _tolerances(
     reduction_length: int,
 ) -> tuple[torch.Tensor, torch.Tensor, float]:
     """Return tolerance and unit of every row, and the part of the tolerance that goes with the element."""
-    # Nothing is fetched: on a device that others share, each fetch is a wait of its own.
-    typical = torch.where(row_rms > 0, row_sigma / row_rms, torch.nan).nanmedian().nan_to_num(0.0)
+    # Nothing is fetched, as `nanmedian` would: on a device that others share, each fetch is a wait of its own.
+    ratios = torch.where(row_rms > 0, row_sigma / row_rms, torch.nan)
+    middle = ((~ratios.isnan()).sum().view(1) - 1).clamp(min=0) // 2
+    typical = ratios.sort().values.index_select(0, middle).nan_to_num(0.0)
     sigma = torch.maximum(row_sigma, typical * row_rms)
     whole = row_rms.square().mean().sqrt()
     information = torch.finfo(dtype)
@@ -183,6 +186,20 @@ def _row_size(shape: torch.Size) -> int:
         if size >= MIN_ROW:
             break
     return size
+
+
+def _row_errors(row_size: int, truth: torch.Tensor, runs: Runs) -> tuple[torch.Tensor, torch.Tensor]:
+    """Root mean square of every row of the truth, and of the error of the worst of `runs` in it."""
+    if is_for_kernels(truth, *runs):
+        from kerneldojo.problems import distances
+
+        return distances.row_errors(truth, runs, row_size)
+    rms: list[torch.Tensor] = []
+    sigma: list[torch.Tensor] = []
+    for piece, *others in chunks(row_size, truth, *runs):
+        rms.append(_row_rms(piece))
+        sigma.append(torch.stack([_row_rms(other - piece) for other in others]).amax(dim=0))
+    return torch.cat(rms), torch.cat(sigma)
 
 
 def _row_rms(rows: torch.Tensor) -> torch.Tensor:

@@ -293,5 +293,5 @@ def _is_unordered(tensor: torch.Tensor) -> bool:
         return True
     left, right = tensor[..., :-1], tensor[..., 1:]
     are_values = (left != 0) & (right != 0)
-    count, rises = int(are_values.sum()), int(((right >= left) & are_values).sum())
+    count, rises = torch.stack([are_values.sum(), ((right >= left) & are_values).sum()]).tolist()
     return not count or 0.05 < rises / count < 0.95

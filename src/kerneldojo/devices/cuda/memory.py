@@ -62,6 +62,8 @@ class SharedRegion:
         self.fd = fd
         self._handle = handle
         self._address: Any = None
+        self._whole: torch.Tensor | None = None
+        """All of it, made once: asking the driver whose memory an address is takes longer than the rest of a view."""
         driver = bindings()
         address = call("cuMemAddressReserve", size, 0, 0, 0)
         try:
@@ -134,8 +136,10 @@ class SharedRegion:
         span(offset, shape, stride, item_bytes, self.size)
         if 0 in shape:
             return torch.empty(shape, dtype=dtype, device=f"cuda:{self.device}")
-        flat = _Bytes(self.address, self.size)
-        whole = torch.as_tensor(flat, device=f"cuda:{self.device}")
+        address = self.address  # Raises once the region is closed.
+        if self._whole is None:
+            self._whole = torch.as_tensor(_Bytes(address, self.size), device=f"cuda:{self.device}")
+        whole = self._whole.data  # With a count of changes of its own: views are not each other's business.
         usable = self.size // item_bytes * item_bytes
         return whole[:usable].view(dtype).as_strided(shape, stride, offset // item_bytes)
 
@@ -147,7 +151,7 @@ class SharedRegion:
         """Unmap and release. The memory is freed when every process that mapped it has done so or died."""
         if self._address is None:
             return
-        address, self._address = self._address, None
+        address, self._address, self._whole = self._address, None, None
         call("cuMemUnmap", address, self.size)
         call("cuMemAddressFree", address, self.size)
         call("cuMemRelease", self._handle)

@@ -50,7 +50,9 @@ class Sample:
         """What was read of one output, of one call or of all, flat, block by block in the plan's order."""
         layout = self.layouts[tensor]
         item = layout.dtype.itemsize
-        chosen = self.blocks[torch.from_numpy(self._rows(tensor, call)).to(self.blocks.device)]
+        rows = self._rows(tensor, call)
+        is_all = len(rows) == len(self.blocks)  # Then nothing is sent to a device that others share.
+        chosen = self.blocks if is_all else self.blocks[torch.from_numpy(rows).to(self.blocks.device)]
         return chosen[:, : self._per_block(layout) * item].contiguous().view(layout.dtype).reshape(-1)
 
     def values(self, call: int, tensor: int) -> tuple[torch.Tensor, torch.Tensor]:
