@@ -24,7 +24,7 @@ def test_a_collection_is_a_run_folder_and_a_table(tmp_path: Path) -> None:
     out = tmp_path / "run"
     asked = ["--suite", suite, "--device", "cpu", "--slots", "1", "--turns", "2", "-o", out]
     done = dojo("collect", f"replay:{recorded}", *asked)
-    assert (done.returncode, done.stderr) == (0, f"dojo: 1 episode, 2 turns in {out}: not parsed 2\n")
+    assert (done.returncode, done.stderr) == (0, f"dojo: 1 episode, 2 turns in {out}\ndojo: not parsed 2\n")
     lacking = dojo("collect", f"replay:{recorded}", *asked[:-1], tmp_path / "more", "--samples", "2")
     assert lacking.returncode == 3
     assert "not parsed 2, policy failed 1" in lacking.stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kerneldojo import Candidate, Status
@@ -11,6 +13,9 @@ from kerneldojo.policies.teacher.tasks import GraphTask, KataTask, task_of
 from kerneldojo.problems import load_suite
 from kerneldojo.problems.graphs import CLASSES, graph_of, graph_problems
 from kerneldojo.problems.graphs.stream import Stream
+from kerneldojo.schema import Problem
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "reference.py"
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +129,30 @@ def test_katas_have_their_faults_and_cheats_too(judge):
     task = task_of(problem)
     assert verdict(judge, problem, task.broken("shape", Stream("test"))).status is Status.INCORRECT
     assert verdict(judge, problem, task.cheating("decoy")).status is Status.EXPLOIT
+
+
+def test_the_example_is_understood_with_what_its_constructor_is_given(judge):
+    problem = Problem(name="reference", source=EXAMPLE.read_text())
+    found = verdict(judge, problem, teach(problem, "tuned"))
+    assert found.status is Status.PASSED, found.message
+    assert found.coverage == 1.0
+    assert found.speedup > 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("torch.randn(columns)", "torch.randn(1)"),
+        ("torch.randn(columns)", "torch.randn(ROWS, columns)"),
+        ("self.scale = scale", "self.scale = scale\n        for self.scale in (2.0, 3.0):\n            pass"),
+        ("self.scale = scale", "self.scale = scale\n        if columns > 10:\n            self.scale = 2.0"),
+        ("return [COLUMNS, 0.5]", "values = [COLUMNS, 0.5]\n    return values"),
+        ("    def forward", "    def train(self, mode=True):\n        self.scale += 1\n\n    def forward"),
+    ],
+)
+def test_what_cannot_be_told_from_the_text_is_left_to_the_library(old, new):
+    source = EXAMPLE.read_text()
+    task = task_of(Problem(name="other", source=source.replace(old, new)))
+    assert old in source
+    assert isinstance(task, KataTask)
+    assert task.understood is None

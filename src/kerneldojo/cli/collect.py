@@ -96,7 +96,9 @@ def collect_command(
         name = unjudged if turn.evaluation is None else Status(turn.evaluation.status).value.replace("_", " ")
         counts[name] = counts.get(name, 0) + 1
     told = ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
-    say(f"{counted(len(episodes), 'episode')}, {counted(len(turns_played), 'turn')} in {output}: {told}")
+    say(f"{counted(len(episodes), 'episode')}, {counted(len(turns_played), 'turn')} in {output}")
+    if told:
+        say(told)  # A line of its own, or terminals of 80 columns break it within a word.
     if table is None:
         say("turns.parquet was not written: it needs the extra, pip install 'kerneldojo[data]'")
     exit_on_faults(episodes)

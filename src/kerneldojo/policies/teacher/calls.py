@@ -53,7 +53,7 @@ def call_operation(compiler: Compiler, name: str, args: list[ast.expr], keywords
     Raises:
         NotUnderstood: it is not known, or not with these arguments.
     """
-    constants = compiler.reading.constants
+    constants = compiler.reading.known
     if name in _KEPT and args:
         return compiler.value(args[0])
     if name == "t" and len(args) == 1:
@@ -80,14 +80,14 @@ def _check_dim(compiler: Compiler, args: list[ast.expr], keywords: dict[str, ast
     given = args[1] if len(args) > 1 else keywords.get("dim")
     if given is None or set(keywords) - {"dim", "keepdim"}:
         raise NotUnderstood("a reduction of everything, or with further arguments")
-    dim = number(given, compiler.reading.constants)
+    dim = number(given, compiler.reading.known)
     dims = 2 if compiler.kernel.product else len(compiler.shape or ())
     if dim not in (-1, dims - 1):
         raise NotUnderstood(f"a reduction of dimension {dim}")
 
 
 def _special(compiler: Compiler, name: str, args: list[ast.expr], keywords: dict[str, ast.expr]) -> Value:
-    constants = compiler.reading.constants
+    constants = compiler.reading.known
 
     def option(key: str, place: int, default: float) -> float:
         node = keywords.get(key, args[place] if len(args) > place else None)

@@ -111,7 +111,7 @@ class Compiler:
         if isinstance(node, ast.Name) and node.id in self.names:
             return self.names[node.id]
         try:
-            return Value("number", repr(number(node, self.reading.constants)))
+            return Value("number", repr(number(node, self.reading.known)))
         except NotUnderstood:
             pass
         match node:
@@ -141,7 +141,7 @@ class Compiler:
         ):
             if isinstance(op, kind):
                 return self.emit(f"{{0}} {sign} {{1}}", self.value(left), self.value(right))
-        if isinstance(op, ast.Pow) and number(right, self.reading.constants) == 2:
+        if isinstance(op, ast.Pow) and number(right, self.reading.known) == 2:
             return self.emit("{0} * {0}", self.value(left))
         raise NotUnderstood(f"operator {type(op).__name__}")
 
@@ -150,6 +150,10 @@ class Compiler:
         made = self.reading.layers.get(name)
         if made is None or dotted(made.func) != "nn.Parameter":
             raise NotUnderstood(f"attribute {name}")
+        columns = self.shape[-1:] if self.shape is not None and self.kernel.product is None else None
+        shape = self.reading.parameters.get(name)
+        if shape is not None and (len(shape) != 1 or (columns is not None and shape != columns)):
+            raise NotUnderstood(f"a parameter of shape {shape}")
         return self.row(name)
 
     def row(self, host: str) -> Value:

@@ -7,6 +7,7 @@ the whole problem to the library.
 from __future__ import annotations
 
 import ast
+import contextlib
 from dataclasses import dataclass, field
 
 from kerneldojo.problems.source import parse
@@ -38,6 +39,11 @@ class Reading:
     layers: dict[str, ast.Call]
     """What the constructor puts into `self`, by name: the call that makes it."""
     constants: dict[str, Number]
+    """Names of the module."""
+    known: dict[str, Number]
+    """These, and numbers that the constructor keeps: `self.scale`."""
+    parameters: dict[str, tuple[int, ...]]
+    """Shapes of those `nn.Parameter` whose shape is plain to see, by name."""
     constructor: str
     """Source of `__init__`; empty where there is none."""
     body: list[ast.stmt] = field(default_factory=list[ast.stmt])
@@ -54,8 +60,13 @@ def read(source: str) -> Reading:
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     for node in tree.body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            constants[node.targets[0].id] = number(node.value, constants)
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)]):
+                constants[name] = number(node.value, constants)
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
+                constants |= {dotted(name): number(value, constants) for name, value in zip(names, values, strict=True)}
+            case _:
+                pass
     methods = {node.name: node for node in classes["Model"].body if isinstance(node, ast.FunctionDef)}
     if "forward" not in methods or "get_inputs" not in functions:
         raise NotUnderstood("no forward or no get_inputs")
@@ -64,11 +75,15 @@ def read(source: str) -> Reading:
     if len(given) != len(arguments):
         raise NotUnderstood("forward does not take what get_inputs gives")
     constructor = methods.get("__init__")
+    scope = constants | (_bound(constructor, functions.get("get_init_inputs"), constants) if constructor else {})
+    layers = _layers(constructor) if constructor else {}
     return Reading(
         arguments=arguments,
         given=dict(zip(arguments, given, strict=True)),
-        layers=_layers(constructor) if constructor else {},
+        layers=layers,
         constants=constants,
+        known=constants | (_kept(classes["Model"], constructor, scope) if constructor else {}),
+        parameters=_parameters(layers, scope),
         constructor=ast.unparse(constructor) if constructor else "",
         body=methods["forward"].body,
     )
@@ -82,8 +97,8 @@ def number(node: ast.expr, constants: dict[str, Number]) -> Number:
     """
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         return node.value
-    if isinstance(node, ast.Name) and node.id in constants:
-        return constants[node.id]
+    if (name := dotted(node)) in constants:
+        return constants[name]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -number(node.operand, constants)
     if isinstance(node, ast.Call) and dotted(node.func) == "float" and len(node.args) == 1:
@@ -131,6 +146,56 @@ def _layers(constructor: ast.FunctionDef) -> dict[str, ast.Call]:
             if name.startswith("self."):
                 layers[name] = node.value
     return layers
+
+
+def _bound(
+    constructor: ast.FunctionDef, drawn: ast.FunctionDef | None, constants: dict[str, Number]
+) -> dict[str, Number]:
+    """What the constructor's arguments are, where they are numbers: as `get_init_inputs` has them, or by default."""
+    names = [argument.arg for argument in constructor.args.args[1:]]
+    defaults = constructor.args.defaults
+    values: dict[str, ast.expr] = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
+    match drawn.body[-1] if drawn else None:
+        case ast.Return(value=ast.List(elts=items)):
+            values |= dict(zip(names, items, strict=False))
+        case _:
+            pass
+    return _numbers(values, constants)
+
+
+def _kept(model: ast.ClassDef, constructor: ast.FunctionDef, scope: dict[str, Number]) -> dict[str, Number]:
+    """Numbers that the constructor assigns to `self`, and nobody changes."""
+    attributes = (node for node in ast.walk(model) if isinstance(node, ast.Attribute))
+    assigned = [dotted(node) for node in attributes if isinstance(node.ctx, ast.Store)]
+    values = {
+        name: node.value
+        for node in constructor.body
+        if isinstance(node, ast.Assign) and assigned.count(name := dotted(node.targets[0])) == 1
+    }
+    return _numbers({name: value for name, value in values.items() if name.startswith("self.")}, scope)
+
+
+def _numbers(values: dict[str, ast.expr], constants: dict[str, Number]) -> dict[str, Number]:
+    """Those of them that are."""
+    found: dict[str, Number] = {}
+    for name, value in values.items():
+        with contextlib.suppress(NotUnderstood):
+            found[name] = number(value, constants)
+    return found
+
+
+def _parameters(layers: dict[str, ast.Call], scope: dict[str, Number]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {}
+    for name, made in layers.items():
+        match made:
+            case ast.Call(args=[ast.Call(func=func, args=[_, *_] as places)]) if dotted(made.func) == "nn.Parameter":
+                places = places[0].elts if isinstance(places[0], ast.Tuple) else places
+                if dotted(func) in ("torch.randn", "torch.rand", "torch.ones", "torch.zeros", "torch.empty"):
+                    with contextlib.suppress(NotUnderstood):
+                        found[name] = tuple(int(number(place, scope)) for place in places)
+            case _:
+                pass
+    return found
 
 
 def _inputs(function: ast.FunctionDef, constants: dict[str, Number]) -> list[Given]:
