@@ -10,7 +10,6 @@ once. What a process that ends gives back is not among them. Kinds are named as 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import os
 import subprocess
@@ -18,8 +17,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -85,24 +82,6 @@ def both(some: Any, others: Any) -> float:
     return seconds_in(some) + seconds_in(others) - seconds_in(union(merged[:, 0], merged[:, 1]))
 
 
-def note_windows() -> None:
-    """Have every window written down."""
-    from kerneldojo.judging.gate import Guest
-
-    window = Guest.window
-
-    @contextlib.contextmanager
-    def noted(self: Guest) -> Generator[None]:
-        with window(self):
-            begun = time.monotonic_ns()
-            try:
-                yield
-            finally:
-                WINDOWS.append((begun, time.monotonic_ns()))
-
-    Guest.window = noted  # type: ignore[method-assign]
-
-
 def show(rows: Any, windows: Any, num: int, seconds: float, statuses: Counter[str], what: str) -> None:
     calls = union(rows["start"], rows["start"] + rows["took"])
     open_, busy, shared = seconds_in(windows), seconds_in(calls), both(windows, calls)
@@ -129,33 +108,23 @@ def main() -> None:
     if FOLDER not in os.environ:
         loaded_again()
     from cases import cases
+    from judged import warmed, watch_windows
 
-    from kerneldojo.judging import Judge, servers
-    from kerneldojo.pool.worker import SWITCH_SECONDS
+    from kerneldojo.judging import servers
     from kerneldojo.schema.pace import Pace
 
-    note_windows()
-
+    watch_windows(time.monotonic_ns, lambda begun: WINDOWS.append((begun, time.monotonic_ns())))
     # What is hosted begins with an environment of its own.
     servers.FEW_QUEUES.update({FOLDER: os.environ[FOLDER], "LD_PRELOAD": os.environ["LD_PRELOAD"]})
-    sys.setswitchinterval(SWITCH_SECONDS)
     chosen = cases(arguments.size)
     for at_once, pace in itertools.product(arguments.at_once, arguments.pace):
         settings = Pace() if pace == "ahead" else Pace(contexts_ahead=0)
-        judge = Judge(num_verdicts=at_once, reuse_reference_times=True, pace=settings)
-
-        def status(number: int, judge: Judge = judge) -> str:
-            case = chosen[number % len(chosen)]
-            return judge.judge(case.problem, case.candidate(number, "triton"), device=arguments.device).status.value
-
-        with ThreadPoolExecutor(at_once) as threads:
-            list(threads.map(status, range(90_000, 90_000 + len(chosen) + at_once)))  # warm
+        with warmed(chosen, arguments.device, at_once, settings) as judged:
             begun, start = time.monotonic_ns(), time.perf_counter()
-            statuses = Counter(threads.map(status, range(arguments.num)))
+            statuses = judged(arguments.num)
             seconds = time.perf_counter() - start
-        spans = np.array([span for span in WINDOWS if span[0] >= begun], dtype="i8").reshape(-1, 2)
-        show(read(begun), spans, arguments.num, seconds, statuses, f"{at_once} at once, contexts {pace}")
-        judge.close()
+            spans = np.array([span for span in WINDOWS if span[0] >= begun], dtype="i8").reshape(-1, 2)
+            show(read(begun), spans, arguments.num, seconds, statuses, f"{at_once} at once, contexts {pace}")
 
 
 if __name__ == "__main__":

@@ -21,31 +21,26 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-TICKS = os.sysconf("SC_CLK_TCK")
+sys.path.insert(0, str(Path(__file__).parent))
+
+from cases import cases
+from judged import warmed, watch_windows
+from processors import Used, machine, process
+
+from kerneldojo.schema.pace import Pace
+
 SAMPLE_SECONDS = 0.004
 MOST_ROWS = 24
 
 
-def machine() -> tuple[float, float]:
-    """Seconds of all cores so far: user and system."""
-    words = Path("/proc/stat").read_text().split("\n", 1)[0].split()
-    user, nice, system, _, _, irq, soft = (int(word) / TICKS for word in words[1:8])
-    return user + nice, system + irq + soft
-
-
-def process(pid: int) -> tuple[float, float]:
-    """Seconds of a process so far and of the children that it has waited for: user and system."""
-    try:
-        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0, 0.0
-    user, system, child_user, child_system = (int(word) / TICKS for word in words[11:15])
-    return user + child_user, system + child_system
+def of_process(pid: int) -> Used:
+    """What it and its children have used; nothing of one that is gone."""
+    with contextlib.suppress(OSError):
+        return process(pid, with_children=True)
+    return Used(0.0, 0.0)
 
 
 class Spent:
@@ -59,11 +54,24 @@ class Spent:
         self.functions = Counter[str]()
         self.open_windows = 0
 
-    def add(self, command: str, before: tuple[float, float], after: tuple[float, float]) -> None:
+    def add(self, command: str, before: Used, after: Used) -> None:
+        """One more of these commands; a process that is gone has used nothing."""
         row = self.commands.setdefault(command, [0, 0.0, 0.0])
         row[0] += 1
-        row[1] += max(0.0, after[0] - before[0])
-        row[2] += max(0.0, after[1] - before[1])
+        row[1] += max(0.0, after.user - before.user)
+        row[2] += max(0.0, after.system - before.system)
+
+    def begin(self) -> tuple[float, Used]:
+        """A window has opened."""
+        self.open_windows += 1
+        return time.monotonic(), machine()
+
+    def end(self, begun: tuple[float, Used]) -> None:
+        """It closes."""
+        (since, before), after = begun, machine()
+        self.open_windows -= 1
+        spans = (time.monotonic() - since, after.user - before.user, after.system - before.system)
+        self.windows = [total + more for total, more in zip(self.windows, spans, strict=True)]
 
 
 SPENT = Spent()
@@ -77,7 +85,7 @@ def watch_commands() -> None:
 
     def noted_post(self: Any, operation: str, *given: Any, **fields: Any) -> None:
         name = operation if operation != "platform" else f"{operation}: {fields['what']}"
-        self.noted = (name, process(self._pid) if self._pid else (0.0, 0.0))
+        self.noted = (name, of_process(self._pid) if self._pid else Used(0.0, 0.0))
         post(self, operation, *given, **fields)
 
     def noted_collect(self: Any, timeout: float) -> dict[str, Any]:
@@ -85,32 +93,10 @@ def watch_commands() -> None:
             return collect(self, timeout)
         finally:
             if self._pid:
-                SPENT.add(self.noted[0], self.noted[1], process(self._pid))
+                SPENT.add(self.noted[0], self.noted[1], of_process(self._pid))
 
     Session.post = noted_post  # type: ignore[method-assign]
     Session.collect = noted_collect  # type: ignore[method-assign]
-
-
-def watch_windows() -> None:
-    """Note what the machine does while a window is open."""
-    from kerneldojo.judging.gate import Guest
-
-    window = Guest.window
-
-    @contextlib.contextmanager
-    def noted(self: Guest) -> Generator[None]:
-        with window(self):
-            begun, before = time.monotonic(), machine()
-            SPENT.open_windows += 1
-            try:
-                yield
-            finally:
-                SPENT.open_windows -= 1
-                after = machine()
-                for index, value in enumerate((time.monotonic() - begun, after[0] - before[0], after[1] - before[1])):
-                    SPENT.windows[index] += value
-
-    Guest.window = noted  # type: ignore[method-assign]
 
 
 def function_of(frame: Any) -> str:
@@ -142,7 +128,7 @@ def sample(ended: threading.Event) -> None:
                 before[int(tid)] = ran
 
 
-def show(num: int, seconds: float, used: tuple[float, float], own: tuple[float, float], what: str) -> None:
+def show(num: int, seconds: float, used: Used, own: Used, what: str) -> None:
     wall, *inside = SPENT.windows
     outside = [total - part for total, part in zip(used, inside, strict=True)]
     print(f"{what}: {60 * num / seconds:.1f} a minute, {seconds / num:.3f} s a verdict, windows {wall / num:.3f} s")
@@ -150,7 +136,7 @@ def show(num: int, seconds: float, used: tuple[float, float], own: tuple[float, 
         user, system = (value / num for value in pair)
         print(f"  {name:10} {user + system:.3f} s of processor time a verdict ({user:.3f} user, {system:.3f} system),")
         print(f"             {sum(pair) / span if span else 0.0:.1f} cores busy of {os.cpu_count()}")
-    print(f"  the judge {own[0] / num:.3f} s user, {own[1] / num:.3f} s system; hosted processes, by command:")
+    print(f"  the judge {own.user / num:.3f} s user, {own.system / num:.3f} s system; hosted processes, by command:")
     for command, (count, user, system) in sorted(SPENT.commands.items(), key=lambda row: -row[1][1] - row[1][2]):
         spent = f"{1000 * user / num:7.1f} ms user {1000 * system / num:7.1f} ms system"
         print(f"    {spent} {count / num:6.1f} x {command}")
@@ -167,39 +153,24 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=48)
     parser.add_argument("--size", choices=["full", "small"], default="full")
     arguments = parser.parse_args()
-    from cases import cases
-
-    from kerneldojo.judging import Judge
-    from kerneldojo.pool.worker import SWITCH_SECONDS
-    from kerneldojo.schema.pace import Pace
-
     global SPENT
     watch_commands()
-    watch_windows()
-    sys.setswitchinterval(SWITCH_SECONDS)
+    watch_windows(lambda: SPENT.begin(), lambda begun: SPENT.end(begun))  # Whichever it is then.
     chosen = cases(arguments.size)
     for at_once in arguments.at_once:
-        judge = Judge(num_verdicts=at_once, reuse_reference_times=True, pace=Pace())
-
-        def status(number: int, judge: Judge = judge) -> str:
-            case = chosen[number % len(chosen)]
-            return judge.judge(case.problem, case.candidate(number, "triton"), device=arguments.device).status.value
-
-        with ThreadPoolExecutor(at_once) as threads:
-            list(threads.map(status, range(90_000, 90_000 + len(chosen) + at_once)))  # warm
+        with warmed(chosen, arguments.device, at_once, Pace()) as judged:
             SPENT = Spent()
             ended = threading.Event()
             sampler = threading.Thread(target=sample, args=(ended,))
             sampler.start()
             start, before, own = time.monotonic(), machine(), os.times()
-            statuses = Counter(threads.map(status, range(arguments.num)))
+            statuses = judged(arguments.num)
             seconds, after, mine = time.monotonic() - start, machine(), os.times()
             ended.set()
             sampler.join()
-        used = (after[0] - before[0], after[1] - before[1])
+        used = Used(after.user - before.user, after.system - before.system)
         what = f"{at_once} at once, {dict(statuses)}"
-        show(arguments.num, seconds, used, (mine.user - own.user, mine.system - own.system), what)
-        judge.close()
+        show(arguments.num, seconds, used, Used(mine.user - own.user, mine.system - own.system), what)
 
 
 if __name__ == "__main__":

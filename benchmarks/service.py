@@ -33,6 +33,10 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from processors import process
+
 from kerneldojo.pool.executor import DeviceState
 from kerneldojo.schema import Evaluation, Job, KernelTime, Status, Timing
 
@@ -173,7 +177,7 @@ async def memory(port: int, pid: int, num_tasks: int) -> dict[str, Any]:
     """Resident size of the service after every tenth of the tasks, each waited for."""
     connection = await Connection.open(port)
     samples: list[dict[str, float]] = []
-    started, cpu = time.perf_counter(), cpu_seconds(pid)
+    started, cpu = time.perf_counter(), process(pid).total
     batch = 200
     for first in range(0, num_tasks, batch):
         tasks = [order(f"memory-{i}") for i in range(first, first + batch)]
@@ -190,7 +194,7 @@ async def memory(port: int, pid: int, num_tasks: int) -> dict[str, Any]:
     return {
         "samples": samples,
         "ended_per_second": num_tasks / elapsed,
-        "service_cpu_ms_per_task": 1000 * (cpu_seconds(pid) - cpu) / num_tasks,
+        "service_cpu_ms_per_task": 1000 * (process(pid).total - cpu) / num_tasks,
     }
 
 
@@ -207,11 +211,6 @@ async def drained(port: int, ids: bytes) -> None:
 def resident_mb(pid: int) -> float:
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def starvation(pid: int) -> tuple[float, float]:

@@ -40,6 +40,7 @@ from typing import Any, Literal
 sys.path.insert(0, str(Path(__file__).parent))
 
 from cases import Case, cases
+from processors import machine, process
 from throughput_peers import kernelbench, kernelgym
 from throughput_probes import distinct, disturbance, floor
 
@@ -149,7 +150,7 @@ def measure(
         while language == "cuda" and is_precompiling():  # What a judge makes once, and not for every candidate.
             time.sleep(0.5)
         warmed = time.monotonic()
-        busy, judging = machine_seconds(), worker_seconds()
+        busy, judging = machine().total, worker_seconds()
         device = names[0] if len(names) == 1 else "cuda"
         repeated = steady_jobs(chosen, steady, device)
         jobs = among(candidate_jobs(chosen, num, device, 0, language), repeated)
@@ -162,7 +163,7 @@ def measure(
                 rate = 60 * len(evaluations) / (time.monotonic() - warmed)
                 print(f"  {len(evaluations)}/{num}: {rate:.1f} a minute", file=sys.stderr, flush=True)
         wall = time.monotonic() - warmed
-        busy, judging = machine_seconds() - busy, worker_seconds() - judging
+        busy, judging = machine().total - busy, worker_seconds() - judging
     finally:
         pool.close(drain=False)
     return {
@@ -240,19 +241,12 @@ def is_precompiling() -> bool:
 
 def worker_seconds() -> float:
     """CPU seconds of the pool's workers themselves, without what they host: all lanes of one share its interpreter."""
-    ticks = 0
+    seconds = 0.0
     for folder in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             if b"kerneldojo.pool.worker" in (folder / "cmdline").read_bytes().split(b"\0"):
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def machine_seconds() -> float:
-    """CPU seconds that all of this machine's processes have used: an upper bound for ours if we are not alone."""
-    fields = [int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
+                seconds += process(int(folder.name)).total
+    return seconds
 
 
 class Report:

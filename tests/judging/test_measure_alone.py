@@ -13,8 +13,8 @@ from kerneldojo.judging import canary as canaries
 from kerneldojo.judging import idleness, neighbours
 from kerneldojo.judging.canary import NUM_CANARIES, Canary
 from kerneldojo.judging.ends import Infrastructure
-from kerneldojo.judging.gate import Guest
 from kerneldojo.judging.gated_bench import Bench
+from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.host import COMPILE_ARENA_BYTES
 from kerneldojo.judging.idleness import NUM_WINDOWS
 from kerneldojo.judging.processes import ForkServer, Session, host_arena

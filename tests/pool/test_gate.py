@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from pooled import wait_until
 
 from kerneldojo.judging.canary import Canary
-from kerneldojo.judging.gate import Gate, Guest
+from kerneldojo.judging.gate import Gate
+from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.reference_times import ReferenceTimes
 
 

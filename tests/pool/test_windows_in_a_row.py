@@ -14,7 +14,8 @@ from pooled import wait_until
 from sleepers import Sleeper
 
 from kerneldojo.judging.cores import Cores
-from kerneldojo.judging.gate import Gate, Guest
+from kerneldojo.judging.gate import Gate
+from kerneldojo.judging.guest import Guest
 
 ALL = sorted(os.sched_getaffinity(0))
 

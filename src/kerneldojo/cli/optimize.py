@@ -266,7 +266,7 @@ def _show(console: Console, proof: Proof, target: Path, beside: Path) -> None:
 
     console.print(panel(proof.second, title=f"{harmless(target.name)} for {harmless(proof.problem.name)}"))
     spent = proof.spent
-    timed = f"{ratio(proof.speedup)}, measured again after the choice" if proof.second.speedup else "right, not timed"
+    timed = f"{ratio(proof.speedup)}, judged again after the choice" if proof.second.speedup else "right, not timed"
     console.print(
         f"{timed}; {spent.calls} answers by {harmless(proof.policy)} ({proof.strategy}), the winner was number "
         f"{proof.found_after_calls}; {spent.seconds:.0f} s."

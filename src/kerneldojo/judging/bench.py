@@ -27,8 +27,8 @@ from kerneldojo.schema.pace import Pace
 from kerneldojo.schema.parsing import parse_python
 
 if TYPE_CHECKING:
-    from kerneldojo.judging.gate import Guest
     from kerneldojo.judging.gpu import CudaBench
+    from kerneldojo.judging.guest import Guest
 
 log = logging.getLogger(__name__)
 

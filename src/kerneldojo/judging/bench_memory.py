@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from kerneldojo.devices.cuda.driver import CudaError
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.ends import Infrastructure
-from kerneldojo.judging.gate import Guest
+from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.runners import Runners
 from kerneldojo.judging.shares import Shares

@@ -17,8 +17,8 @@ from functools import partial
 from kerneldojo.devices.cuda.launchers import checked
 from kerneldojo.devices.cuda.memory import is_out_of_memory
 from kerneldojo.judging.audits import Auditor
-from kerneldojo.judging.gate import Guest
 from kerneldojo.judging.gated_bench import Bench
+from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.measurement import Measurement
 from kerneldojo.judging.parties import Parties
 from kerneldojo.judging.preparation import rehearse_twin

@@ -22,8 +22,9 @@ from kerneldojo.judging.canary import Canary
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.cores import Cores
 from kerneldojo.judging.ends import HostedEnd, Infrastructure
-from kerneldojo.judging.gate import Gate, Guest
+from kerneldojo.judging.gate import Gate
 from kerneldojo.judging.gated_session import GatedSession
+from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.idleness import measure_idle
 from kerneldojo.judging.processes import ForkServer, NoArena, Session
 from kerneldojo.judging.protocol import Protocol

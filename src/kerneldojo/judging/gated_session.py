@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from kerneldojo.judging.gate import Guest
+from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.processes import ForkServer, Session
 
 

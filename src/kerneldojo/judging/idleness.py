@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 
 from kerneldojo.judging.canary import Canary
 from kerneldojo.judging.ends import Infrastructure
-from kerneldojo.judging.gate import Guest
+from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.neighbours import Neighbours
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.ruling import Ruling

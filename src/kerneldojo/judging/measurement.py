@@ -12,8 +12,8 @@ from typing import Any
 
 from kerneldojo.judging import figures, preparation, profile, timing
 from kerneldojo.judging.cause import check_cause, no_own_kernel
-from kerneldojo.judging.gate import Guest
 from kerneldojo.judging.gated_bench import Bench
+from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.preparation import Prepared
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.rounds import Match

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 
 from kerneldojo.judging.canary import Canary
-from kerneldojo.judging.gate import Guest
+from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.verdict import Findings
 
 MOST_SECONDS = 150.0

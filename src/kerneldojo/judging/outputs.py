@@ -60,14 +60,10 @@ def check_outputs(
         delivery: how weights were matched, for the hint that goes with a wrong answer.
         distribution: of the inputs; what is unusual about them is said of a wrong answer, and some of it forgiven.
     """
-    check_kinds(answer, expected.outputs["native"])
-    keys = tree.keys(expected.values)
-    if answer.keys is not None and answer.keys != keys:
-        raise Ruling(Status.INCORRECT, _wrong_keys(keys))
+    _check_structure(answer, expected)
     worst, classes = 0.0, set[PrecisionClass]()
     for index, got in enumerate(answer.outputs):
-        runs = {variant: outputs[index] for variant, outputs in expected.outputs.items()}
-        comparison, precision_class = _compare(runs, got, reduction_length)
+        comparison, precision_class = _compare(expected.runs(index), got, reduction_length)
         if not comparison.passed:
             if _is_tolerable(comparison, distribution):
                 continue
@@ -144,6 +140,14 @@ def check_kinds(answer: Answer, wanted: Sequence[torch.Tensor | Layout]) -> None
             raise Ruling(Status.INCORRECT, f"{which}the output's strides overlap or leave holes")
 
 
+def _check_structure(answer: Answer, expected: Expected) -> None:
+    """See that an answer has the reference's tensors under its keys, whatever is in them; raises `Ruling` if not."""
+    check_kinds(answer, expected.outputs["native"])
+    keys = tree.keys(expected.values)
+    if answer.keys is not None and answer.keys != keys:
+        raise Ruling(Status.INCORRECT, _wrong_keys(keys))
+
+
 def _wrong_keys(wanted: list[tuple[str | int, ...]]) -> str:
     if not any(wanted):
         return "forward returned a dictionary where the reference returns none"
@@ -171,15 +175,10 @@ def is_right(answer: Answer, expected: Expected, reduction_length: int) -> bool:
     nearly everybody's is who is asked this.
     """
     try:
-        check_kinds(answer, expected.outputs["native"])
+        _check_structure(answer, expected)
     except Ruling:
         return False
-    if answer.keys is not None and answer.keys != tree.keys(expected.values):
-        return False
-    return all(
-        _is_right({variant: outputs[index] for variant, outputs in expected.outputs.items()}, got, reduction_length)
-        for index, got in enumerate(answer.outputs)
-    )
+    return all(_is_right(expected.runs(index), got, reduction_length) for index, got in enumerate(answer.outputs))
 
 
 def _is_right(runs: Mapping[str, torch.Tensor], got: torch.Tensor, reduction_length: int) -> bool:

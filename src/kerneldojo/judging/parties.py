@@ -23,8 +23,8 @@ from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.blanks import OPEN_SECONDS
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.ends import HostedEnd, Infrastructure
-from kerneldojo.judging.gate import Guest
 from kerneldojo.judging.gated_bench import Bench
+from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.ruling import Ruling, of_candidate

@@ -51,6 +51,10 @@ class Expected:
     inputs_after: dict[str, list[torch.Tensor]] = field(default_factory=dict[str, list[torch.Tensor]])
     """Input tensors as the call leaves them, by variant, where it writes into them (and no footprint was asked for)."""
 
+    def runs(self, index: int) -> dict[str, torch.Tensor]:
+        """One output tensor, by variant."""
+        return {variant: outputs[index] for variant, outputs in self.outputs.items()}
+
 
 class Reference:
     """Drives the process in which the problem's own code runs.

@@ -10,8 +10,8 @@ import logging
 import socket
 
 from kerneldojo.judging.ends import Died, HostedEnd, Infrastructure
-from kerneldojo.judging.gate import Guest
 from kerneldojo.judging.gated_bench import Bench
+from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.ruling import LIMITS

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 
 from kerneldojo.policies.teacher.compiling import Compiler, Value
-from kerneldojo.policies.teacher.reading import Given, NotUnderstood, dotted, number
+from kerneldojo.policies.teacher.expressions import NotUnderstood, dotted, number
+from kerneldojo.policies.teacher.reading import Given
 
 _UNARY = {
     "relu": "tl.maximum({0}, 0.0)",

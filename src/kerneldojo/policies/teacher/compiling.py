@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kerneldojo.policies.teacher.expressions import NotUnderstood, dotted, number
 from kerneldojo.policies.teacher.forms import FORMS
-from kerneldojo.policies.teacher.reading import Given, NotUnderstood, Reading, dotted, number
+from kerneldojo.policies.teacher.reading import Given, Reading
 
 ValueKind = Literal["matrix", "row", "column", "number", "tensor"]
 _WIDTH: dict[ValueKind, int] = {"number": 0, "column": 1, "row": 1, "matrix": 2}

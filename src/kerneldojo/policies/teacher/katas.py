@@ -8,7 +8,8 @@ import re
 from kerneldojo.policies.teacher import broken, calls
 from kerneldojo.policies.teacher.compiling import Compiler, Kernel, Value
 from kerneldojo.policies.teacher.config import Level
-from kerneldojo.policies.teacher.reading import NotUnderstood, Reading, read
+from kerneldojo.policies.teacher.expressions import NotUnderstood
+from kerneldojo.policies.teacher.reading import Reading, read
 from kerneldojo.policies.teacher.writing import HEADER, TUNED, indented
 from kerneldojo.problems.graphs.stream import Stream
 from kerneldojo.schema import Problem

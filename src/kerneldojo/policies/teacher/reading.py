@@ -7,16 +7,11 @@ the whole problem to the library.
 from __future__ import annotations
 
 import ast
-import contextlib
 from dataclasses import dataclass, field
 
+from kerneldojo.policies.teacher.constructors import bound, kept, layers_of, parameters_of
+from kerneldojo.policies.teacher.expressions import NotUnderstood, Number, dotted, number
 from kerneldojo.problems.source import parse
-
-Number = int | float
-
-
-class NotUnderstood(Exception):
-    """The text asks for more than the teacher knows; the message says what."""
 
 
 @dataclass(frozen=True)
@@ -75,127 +70,18 @@ def read(source: str) -> Reading:
     if len(given) != len(arguments):
         raise NotUnderstood("forward does not take what get_inputs gives")
     constructor = methods.get("__init__")
-    scope = constants | (_bound(constructor, functions.get("get_init_inputs"), constants) if constructor else {})
-    layers = _layers(constructor) if constructor else {}
+    scope = constants | (bound(constructor, functions.get("get_init_inputs"), constants) if constructor else {})
+    layers = layers_of(constructor) if constructor else {}
     return Reading(
         arguments=arguments,
         given=dict(zip(arguments, given, strict=True)),
         layers=layers,
         constants=constants,
-        known=constants | (_kept(classes["Model"], constructor, scope) if constructor else {}),
-        parameters=_parameters(layers, scope),
+        known=constants | (kept(classes["Model"], constructor, scope) if constructor else {}),
+        parameters=parameters_of(layers, scope),
         constructor=ast.unparse(constructor) if constructor else "",
         body=methods["forward"].body,
     )
-
-
-def number(node: ast.expr, constants: dict[str, Number]) -> Number:
-    """The value of a constant expression.
-
-    Raises:
-        NotUnderstood: it is none.
-    """
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-        return node.value
-    if (name := dotted(node)) in constants:
-        return constants[name]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -number(node.operand, constants)
-    if isinstance(node, ast.Call) and dotted(node.func) == "float" and len(node.args) == 1:
-        argument = node.args[0]
-        if isinstance(argument, ast.Constant) and argument.value in ("inf", "-inf"):
-            return float(argument.value)
-    if isinstance(node, ast.BinOp):
-        left, right = number(node.left, constants), number(node.right, constants)
-        try:
-            match node.op:
-                case ast.Add():
-                    return left + right
-                case ast.Sub():
-                    return left - right
-                case ast.Mult():
-                    return left * right
-                case ast.Div():
-                    return left / right
-                case ast.FloorDiv():
-                    return left // right
-                case ast.Pow() if abs(right) <= 64 and left > 0:
-                    return float(left) ** right
-                case _:
-                    pass
-        except (ArithmeticError, ValueError):
-            raise NotUnderstood("arithmetic on constants fails") from None
-    raise NotUnderstood(f"not a constant: {ast.unparse(node)[:60]}")
-
-
-def dotted(node: ast.expr) -> str:
-    """`torch.nn.functional` as text; empty for anything but names and dots."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        base = dotted(node.value)
-        return f"{base}.{node.attr}" if base else ""
-    return ""
-
-
-def _layers(constructor: ast.FunctionDef) -> dict[str, ast.Call]:
-    layers: dict[str, ast.Call] = {}
-    for node in constructor.body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and len(node.targets) == 1:
-            name = dotted(node.targets[0])
-            if name.startswith("self."):
-                layers[name] = node.value
-    return layers
-
-
-def _bound(
-    constructor: ast.FunctionDef, drawn: ast.FunctionDef | None, constants: dict[str, Number]
-) -> dict[str, Number]:
-    """What the constructor's arguments are, where they are numbers: as `get_init_inputs` has them, or by default."""
-    names = [argument.arg for argument in constructor.args.args[1:]]
-    defaults = constructor.args.defaults
-    values: dict[str, ast.expr] = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
-    match drawn.body[-1] if drawn else None:
-        case ast.Return(value=ast.List(elts=items)):
-            values |= dict(zip(names, items, strict=False))
-        case _:
-            pass
-    return _numbers(values, constants)
-
-
-def _kept(model: ast.ClassDef, constructor: ast.FunctionDef, scope: dict[str, Number]) -> dict[str, Number]:
-    """Numbers that the constructor assigns to `self`, and nobody changes."""
-    attributes = (node for node in ast.walk(model) if isinstance(node, ast.Attribute))
-    assigned = [dotted(node) for node in attributes if isinstance(node.ctx, ast.Store)]
-    values = {
-        name: node.value
-        for node in constructor.body
-        if isinstance(node, ast.Assign) and assigned.count(name := dotted(node.targets[0])) == 1
-    }
-    return _numbers({name: value for name, value in values.items() if name.startswith("self.")}, scope)
-
-
-def _numbers(values: dict[str, ast.expr], constants: dict[str, Number]) -> dict[str, Number]:
-    """Those of them that are."""
-    found: dict[str, Number] = {}
-    for name, value in values.items():
-        with contextlib.suppress(NotUnderstood):
-            found[name] = number(value, constants)
-    return found
-
-
-def _parameters(layers: dict[str, ast.Call], scope: dict[str, Number]) -> dict[str, tuple[int, ...]]:
-    found: dict[str, tuple[int, ...]] = {}
-    for name, made in layers.items():
-        match made:
-            case ast.Call(args=[ast.Call(func=func, args=[_, *_] as places)]) if dotted(made.func) == "nn.Parameter":
-                places = places[0].elts if isinstance(places[0], ast.Tuple) else places
-                if dotted(func) in ("torch.randn", "torch.rand", "torch.ones", "torch.zeros", "torch.empty"):
-                    with contextlib.suppress(NotUnderstood):
-                        found[name] = tuple(int(number(place, scope)) for place in places)
-            case _:
-                pass
-    return found
 
 
 def _inputs(function: ast.FunctionDef, constants: dict[str, Number]) -> list[Given]:

@@ -1,0 +1,52 @@
+"""A judge in this very process, for what looks into it: driver calls, processor time."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import Counter
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from cases import Case
+
+from kerneldojo.judging import Judge
+from kerneldojo.judging.guest import Guest
+from kerneldojo.pool.worker import SWITCH_SECONDS
+from kerneldojo.schema.pace import Pace
+
+WARM_NUMBERS = 90_000
+"""Numbers of candidates that are judged before the clock starts; never those of counted ones."""
+
+
+@contextlib.contextmanager
+def warmed(chosen: list[Case], device: str, at_once: int, pace: Pace) -> Generator[Callable[[int], Counter[str]]]:
+    """What judges so many Triton candidates, the problems in turn, and counts the statuses; warmed up."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+    judge = Judge(num_verdicts=at_once, reuse_reference_times=True, pace=pace)
+
+    def status(number: int) -> str:
+        case = chosen[number % len(chosen)]
+        return judge.judge(case.problem, case.candidate(number, "triton"), device=device).status.value
+
+    with ThreadPoolExecutor(at_once) as threads:
+        list(threads.map(status, range(WARM_NUMBERS, WARM_NUMBERS + len(chosen) + at_once)))
+        yield lambda num: Counter(threads.map(status, range(num)))
+    judge.close()
+
+
+def watch_windows(begin: Callable[[], Any], end: Callable[[Any], None]) -> None:
+    """Call `begin` when a window has opened, and `end` with what it returned before the window closes."""
+    window = Guest.window
+
+    @contextlib.contextmanager
+    def watched(self: Guest) -> Generator[None]:
+        with window(self):
+            begun = begin()
+            try:
+                yield
+            finally:
+                end(begun)
+
+    Guest.window = watched  # type: ignore[method-assign]
