@@ -3,13 +3,15 @@
     PYTHONPATH=src python benchmarks/driver_calls.py --at-once 1 4 --pace apart ahead
 
 A library that is loaded before all others (`probes/driver_calls.c`) times every ioctl of the judge and of what it
-hosts. *In the driver* is the time in which at least one call was: calls that wait for another's end are long, but count
-once. What a process that ends gives back is not among them. Kinds are named as in NVIDIA's open kernel modules.
+hosts, and notes which command a hosted process was at. *In the driver* is the time in which at least one call was:
+calls that wait for another's end are long, but count once. What a process that ends gives back is not among them.
+Kinds are named as in NVIDIA's open kernel modules.
 """
 
 from __future__ import annotations
 
 import argparse
+import heapq
 import itertools
 import os
 import subprocess
@@ -24,13 +26,15 @@ import numpy as np
 
 FOLDER = "DRIVER_CALLS"
 SOURCE = Path(__file__).parent / "probes" / "driver_calls.c"
-RECORD = np.dtype([("kind", "u4"), ("detail", "u4"), ("start", "u8"), ("took", "u8")])
-HEAD_BYTES = 64
+RECORD = np.dtype([("kind", "u4"), ("detail", "u4"), ("start", "u8"), ("took", "u8"), ("command", "u8")])
+NUM_COMMANDS, LETTERS = 64, 32
+COMMANDS_AT = 64
+HEAD_BYTES = COMMANDS_AT + NUM_COMMANDS * LETTERS
 CALLS = {0x27: "alloc memory", 0x29: "free", 0x2A: "control", 0x2B: "alloc", 0x4E: "map memory", 201: "register fd"}
 UVM = {25: "register address space", 27: "register channel", 33: "map external", 37: "register GPU", 34: "free"}
 CLASSES = {0x3E: "system memory", 0x40: "local memory", 0x80: "device", 0x83DE: "debugger", 0x90F1: "address space"}
 CLASSES |= {0xA06C: "channel group", 0xC86F: "channel", 0xC96F: "channel", 0xCBC0: "compute", 0xC8B5: "copy engine"}
-MOST_KINDS = 20
+MOST_KINDS = 32
 WINDOWS: list[tuple[int, int]] = []
 """Beginning and end of each window, in nanoseconds of the monotonic clock."""
 
@@ -51,16 +55,45 @@ def name_of(kind: int, detail: int) -> str:
     return {0x2A: f"{name} {detail:#x}", 0x2B: f"{name} {CLASSES.get(detail, hex(detail))}"}.get(kind, name)
 
 
-def read(begun: int) -> Any:
-    """All calls since `begun` (ns), in a row."""
+def read(begun: int) -> tuple[Any, Any]:
+    """All calls since `begun` (ns), in a row, and what each belongs to: a command of a hosted process, or the judge."""
     books: list[Any] = []
+    owners: list[Any] = []
     for path in Path(os.environ[FOLDER]).glob("*.bin"):
         with path.open("rb") as file:
-            count = int(np.frombuffer(file.read(8), "u8")[0])
-            file.seek(HEAD_BYTES)
-            books.append(np.frombuffer(file.read(count * RECORD.itemsize), RECORD))
-    rows = np.concatenate(books)
-    return rows[rows["start"] >= begun]
+            count = int(np.frombuffer(file.read(COMMANDS_AT), "u8")[0])
+            named = np.frombuffer(file.read(NUM_COMMANDS * LETTERS), f"S{LETTERS}").astype(f"U{LETTERS}")
+            rows = np.frombuffer(file.read(count * RECORD.itemsize), RECORD)
+        is_judges = path.stem == str(os.getpid())
+        names = np.array(["the judge" if is_judges else "before any", *named])
+        books.append(rows)
+        owners.append(np.full(len(rows), names[0]) if is_judges else names[rows["command"]])
+    rows, owner = np.concatenate(books), np.concatenate(owners)
+    return rows[rows["start"] >= begun], owner[rows["start"] >= begun]
+
+
+def charges(rows: Any, windows: Any) -> tuple[Any, Any]:
+    """Milliseconds that each call is charged with, while no window is open and while one is.
+
+    Of those that are in the driver at the same time whoever is done first has it, and the others wait. So charges add
+    up to the time in which somebody was there.
+    """
+    starts, ends = rows["start"].astype("i8"), (rows["start"] + rows["took"]).astype("i8")
+    edges = np.unique(np.concatenate([starts, ends, windows.reshape(-1)]))
+    middles = (edges[1:] + edges[:-1]) / 2
+    num_open = [np.searchsorted(np.sort(windows[:, side]), middles) for side in (0, 1)]
+    is_open = (num_open[0] > num_open[1]).astype(int)
+    charged = np.zeros((2, len(rows)))
+    order, following, waiting = np.argsort(starts), 0, list[tuple[int, int]]()
+    for place, (edge, ms) in enumerate(zip(edges[:-1].tolist(), (np.diff(edges) / 1e6).tolist(), strict=True)):
+        while following < len(order) and starts[order[following]] <= edge:
+            heapq.heappush(waiting, (int(ends[order[following]]), int(order[following])))
+            following += 1
+        while waiting and waiting[0][0] <= edge:
+            heapq.heappop(waiting)
+        if waiting:
+            charged[is_open[place], waiting[0][1]] += ms
+    return charged[0], charged[1]
 
 
 def union(starts: Any, ends: Any) -> Any:
@@ -82,19 +115,30 @@ def both(some: Any, others: Any) -> float:
     return seconds_in(some) + seconds_in(others) - seconds_in(union(merged[:, 0], merged[:, 1]))
 
 
-def show(rows: Any, windows: Any, num: int, seconds: float, statuses: Counter[str], what: str) -> None:
+def show(found: tuple[Any, Any], windows: Any, num: int, seconds: float, statuses: Counter[str], what: str) -> None:
+    rows, owner = found
     calls = union(rows["start"], rows["start"] + rows["took"])
     open_, busy, shared = seconds_in(windows), seconds_in(calls), both(windows, calls)
     print(f"{what}: {60 * num / seconds:.1f} a minute, {dict(statuses)}; {seconds / num:.3f} s a verdict,")
     print(f"  in the driver {busy / num:.3f} s, {len(rows) / num:.0f} calls; windows {open_ / num:.3f} s;")
     print(f"  in the driver while a window is open {shared / num:.3f} s, while none is {(busy - shared) / num:.3f} s;")
     print(f"  neither {(seconds - open_ - busy + shared) / num:.3f} s", flush=True)
-    sums: dict[str, list[float]] = {}
-    for kind, detail, took in zip(*(rows[field].tolist() for field in ("kind", "detail", "took")), strict=True):
-        one = sums.setdefault(name_of(kind, detail), [0, 0.0])
-        one[0], one[1] = one[0] + 1, one[1] + took / 1e6
-    for name, (count, ms) in sorted(sums.items(), key=lambda item: -item[1][1])[:MOST_KINDS]:
-        print(f"  {ms / num:8.2f} ms {count / num:7.1f} x {1000 * ms / count:8.1f} us  {name}", flush=True)
+    between, within = charges(rows, windows)
+    kinds = [name_of(kind, detail) for kind, detail in zip(rows["kind"].tolist(), rows["detail"].tolist(), strict=True)]
+    table(owner, between, within, rows["took"], num)
+    table(np.char.add(np.char.add(owner, ": "), np.array(kinds)), between, within, rows["took"], num)
+
+
+def table(names: Any, between: Any, within: Any, took: Any, num: int) -> None:
+    """Milliseconds a verdict by name, those that take most between windows first."""
+    print("   between   in windows (ms charged a verdict)    calls   us each, waits included")
+    unique, place = np.unique(names, return_inverse=True)
+    sums = [np.bincount(place, weights=column) for column in (between, within, took / 1e3)]
+    counts = np.bincount(place)
+    for row in np.argsort(-sums[0])[:MOST_KINDS]:
+        ms, inside, us = (float(column[row]) for column in sums)
+        each = f"{counts[row] / num:7.1f} x {us / counts[row]:8.1f} us"
+        print(f"  {ms / num:8.2f} {inside / num:8.2f} {each}  {unique[row]}", flush=True)
 
 
 def main() -> None:

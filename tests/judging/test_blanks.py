@@ -82,18 +82,36 @@ def full(blanks: Blanks, num: int) -> None:
         time.sleep(0.01)
 
 
-def test_as_long_as_a_few_are_there_more_are_made_only_at_good_moments(server: ForkServer) -> None:
-    is_good = False
-    blanks = Blanks(lambda wanted: Session(server, NoArena(), wanted), FEW + 1, is_moment=lambda: is_good)
+def test_as_long_as_a_few_are_ready_more_are_made_only_at_good_moments(
+    server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kerneldojo.judging.blanks.STILL_SECONDS", 60.0)
+    is_good, asked, answered = False, list[Session](), threading.Event()
+
+    def furnish(session: Session) -> bool:
+        asked.append(session)
+        if len(asked) > 1:
+            answered.wait(60)
+        return False
+
+    blanks = Blanks(lambda wanted: Session(server, NoArena(), wanted), FEW + 1, furnish, lambda: is_good)
     try:
         blanks.take(WANTED)
         full(blanks, FEW)
         time.sleep(0.3)
         assert len(blanks) == FEW
         is_good = True
-        blanks.look()
+        blanks.begin_moment()
+        while len(asked) <= FEW:
+            time.sleep(0.01)
+        is_good = False
+        blanks.end_moment()
+        assert asked[-1]._brake.is_held == asked[-1]._brake.is_direct, "it stands still, where it can be stopped"
+        answered.set()
         full(blanks, FEW + 1)
+        assert not asked[-1]._brake.is_held
     finally:
+        answered.set()
         blanks.close()
 
 
@@ -140,10 +158,10 @@ def test_a_verdict_takes_processes_that_have_opened_their_device(
     windows.run = noted  # type: ignore[method-assign]
     passed(judge(bench, HONEST, tmp_path))
     (trial,) = of_kind(asked, "parse")
-    contestant, twin = of_kind(asked, "open", "furnish")  # In whichever order they were made.
+    contestant, twin = of_kind(asked, "load_driver", "open", "furnish")  # In whichever order they were made.
     assert asked[trial] == ["parse", "load"]
-    assert asked[contestant][:4] == ["open", "furnish", "load", "construct"]
-    assert asked[twin][:4] == ["open", "furnish", "load", "construct"]
+    assert asked[contestant][:5] == ["load_driver", "open", "furnish", "load", "construct"]
+    assert asked[twin][:5] == ["load_driver", "open", "furnish", "load", "construct"]
     assert [session.ended is None for session in (trial, contestant, twin)] == [False] * 3
     ((runner, *others),) = in_windows
     assert runner is idle(bench)[0].hosted.session
@@ -158,7 +176,7 @@ def test_what_does_not_import_takes_none(
     bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path, source: str
 ) -> None:
     assert refused(judge(bench, source, tmp_path)).status is Status.COMPILE_ERROR
-    assert not of_kind(asked, "open")
+    assert not of_kind(asked, "load_driver")
     assert not bench.blanks
 
 
@@ -174,7 +192,7 @@ def test_a_source_that_wants_the_device_as_it_is_imported_is_imported_where_ther
         passed(verdict)
         return
     assert refused(verdict).status is Status.RUNTIME_ERROR
-    assert not of_kind(asked, "open", "furnish")
+    assert not of_kind(asked, "load_driver", "open", "furnish")
 
 
 @pytest.mark.parametrize("has_all_tools", [True, False])
@@ -192,7 +210,7 @@ def test_who_brings_no_kernel_takes_one_and_no_more(
     bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path
 ) -> None:
     assert [one.name for one in refused(judge(bench, LIBRARY, tmp_path)).exploits] == ["no_own_kernel"]
-    assert len(of_kind(asked, "open", "furnish")) == 1
+    assert len(of_kind(asked, "load_driver", "open", "furnish")) == 1
 
 
 def test_one_judged_alone_has_the_device_without_them(
@@ -253,14 +271,14 @@ def test_whoever_closes_does_not_wait_for_a_device_that_hangs(
     server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging = threading.Event()
-    ask = Session.ask
+    post = Session.post
 
-    def hang(session: Session, operation: str, *, timeout: float, **fields: Any) -> dict[str, Any]:
+    def hang(session: Session, operation: str, *given: Any, **fields: Any) -> None:
         os.kill(max(session.pids()), signal.SIGSTOP)
         hanging.set()
-        return ask(session, operation, timeout=timeout, **fields)
+        post(session, operation, *given, **fields)
 
-    monkeypatch.setattr(Session, "ask", hang)
+    monkeypatch.setattr(Session, "post", hang)
     blanks = Blanks(lambda wanted: Session(server, NoArena(), wanted), 1)
     assert blanks.take(WANTED) is None
     assert hanging.wait(60)
@@ -273,14 +291,14 @@ def test_whoever_closes_does_not_wait_for_a_device_that_hangs(
 def test_a_device_that_makes_none_is_told_once_and_tried_again(blanks: Blanks, monkeypatch: pytest.MonkeyPatch) -> None:
     refusing = threading.Event()
     refusing.set()
-    ask = Session.ask
+    post = Session.post
 
-    def refuse(session: Session, operation: str, *, timeout: float, **fields: Any) -> dict[str, Any]:
+    def refuse(session: Session, operation: str, *given: Any, **fields: Any) -> None:
         if refusing.is_set():
             os.kill(max(session.pids()), signal.SIGKILL)
-        return ask(session, operation, timeout=timeout, **fields)
+        post(session, operation, *given, **fields)
 
-    monkeypatch.setattr(Session, "ask", refuse)
+    monkeypatch.setattr(Session, "post", refuse)
     with pytest.raises(Infrastructure, match="could not open its device: signal 9"):
         taken(blanks)
     refusing.clear()

@@ -133,6 +133,22 @@ def test_what_rests_is_its_keepers_until_it_has_answered_afterwards(folder: Path
     brake.close()
 
 
+def test_stopping_it_directly_tells_its_keeper_nothing(folder: Path) -> None:
+    orders: list[str] = []
+    brake = Brake(orders.append)
+    assert not brake.stop_directly()
+    brake.fit(str(fresh_group(folder) / UNIFIED))
+    assert brake.stop_directly()
+    assert (folder / UNIFIED).read_text() == "1"
+    brake.release()
+    assert (folder / UNIFIED).read_text() == "0"
+    assert not orders
+    brake.rest(True)
+    assert not brake.stop_directly()
+    assert (folder / UNIFIED).read_text() == "0"
+    brake.close()
+
+
 @pytest.mark.parametrize("file", [None, "/nonexistent/cgroup.freeze"])
 def test_without_a_freezer_its_keeper_does_everything(file: str | None) -> None:
     orders: list[str] = []

@@ -58,6 +58,10 @@ class Platform(Protocol):
         it was let go (`settle`)."""
         ...
 
+    def load_driver(self) -> None:
+        """Do what `open` does first and no other process has to wait for."""
+        ...
+
     def open(self) -> None:
         """Make the device usable, if it is not yet: on CUDA a context, which is dear, and shared memory in it."""
         ...
@@ -134,6 +138,9 @@ class HostPlatform:
     def furnish(self, fds: list[int]) -> None:
         """Map the arena."""
         self.arena = HostArena.open(fds[0])
+
+    def load_driver(self) -> None:
+        """There is none."""
 
     def open(self) -> None:
         """It is there."""

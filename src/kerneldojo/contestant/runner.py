@@ -135,6 +135,11 @@ class Runner:
         self._platform.open()
         return {}
 
+    def do_load_driver(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Have ready what a context needs before there is one."""
+        self._platform.load_driver()
+        return {}
+
     def do_furnish(self, command: dict[str, Any]) -> dict[str, Any]:
         """Take the memory that came beside the command, while nothing of the hosted code's is in any."""
         self._platform.furnish(command["descriptors"])

@@ -3,8 +3,9 @@
 A context takes a fifth of a second, nearly all of it the driver's, which does one thing at a time. Made when a verdict
 needs it, that is time in which nobody can be timed, and in which everybody else's calls wait in line behind hundreds of
 its own. So contexts are made ahead, in processes in which nothing of anybody's has run: these need not stand still in
-windows, and a verdict takes one as it is. And they are made *in* windows, as long as a few are there, for nobody else
-asks the driver for anything then. Each serves one candidate and is gone afterwards.
+windows, and a verdict takes one as it is. They are made *in* windows, for nobody else asks the driver for anything
+then: between windows it is they who stand still, unless none is ready. Each serves one candidate and is gone
+afterwards.
 
 Mapping a share of the device's memory takes the driver as long. So a blank has that, too, where memory for timing comes
 late and what is mapped is the same for all.
@@ -15,7 +16,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 from kerneldojo.contestant.wire import WireError
@@ -27,8 +29,10 @@ OPEN_SECONDS = 60.0
 """For making one context, while others make theirs."""
 AT_ONCE = 4
 """How many are made at once: most of `cuInit` goes on beside others', what follows one at a time."""
-FEW = 3
-"""With fewer than this, those under way included, any moment is good for making some."""
+FEW = 1
+"""With fewer than this that are ready, any moment is good for making some."""
+STILL_SECONDS = 1.0
+"""How long one that is being made stands still at most: where nobody is timed for so long, any moment is good, too."""
 PAUSE_SECONDS = 1.0
 """After one that could not be made."""
 
@@ -43,7 +47,8 @@ class Blanks:
         most: how many are kept, those under way included.
         furnish: begins to give one that has opened its device the memory of a contestant, if there is any to be had
             now, and says whether there was; by default it gets none before it is taken.
-        is_moment: whether this is a good moment to make some; `look` is to be called when it becomes one.
+        is_moment: whether this is a good moment to make some; `begin_moment` is to be called when it becomes one, and
+            `end_moment` when it was.
     """
 
     def __init__(
@@ -60,8 +65,10 @@ class Blanks:
         """What is made; None until somebody asks, and while the device is another's alone."""
         self._ready: list[Session] = []
         self._num_under_way = 0
-        self._opening: list[Session] = []
+        self._begun: list[Session] = []
         """Of these, the ones that have a process already."""
+        self._opening: list[Session] = []
+        """Of these, the ones that are at what a moment has to be good for."""
         self._fault: Infrastructure | None = None
         self._threads: list[threading.Thread] = []
         self._is_closed = False
@@ -84,7 +91,7 @@ class Blanks:
                 found = first if first.is_idle() else None
                 stale += [] if found else [first]
             fault, self._fault = (None, self._fault) if found else (self._fault, None)
-            self._changed.notify_all()
+            self._go_on()
         for session in stale:
             close(session)
         if fault is not None:
@@ -98,18 +105,36 @@ class Blanks:
         with self._changed:
             return self._changed.wait_for(lambda: bool(self._ready) or self._fault is not None, seconds)
 
-    def look(self) -> None:
-        """It may be a good moment now."""
+    def begin_moment(self) -> None:
+        """It is a good moment now: who stands still goes on."""
         with self._changed:
-            self._changed.notify_all()
+            self._go_on()
+
+    def end_moment(self) -> None:
+        """It was: who is at it stands still, if enough are ready."""
+        with self._changed:
+            if not self._is_good():
+                for session in self._opening:
+                    session.stop_directly()
+
+    def _is_good(self) -> bool:
+        """Whether to make some now, or for nobody any more; who calls has the lock."""
+        return len(self._ready) < FEW or self._is_closed or self._wanted is None or self._is_moment()
+
+    def _go_on(self) -> None:
+        """Let whoever stands still go on if the moment is good; who calls has the lock."""
+        if self._is_good():
+            for session in self._opening:
+                session.go_on()
+        self._changed.notify_all()
 
     def evict(self) -> None:
         """End all, those under way too, and make no more until somebody asks."""
         with self._changed:
             self._wanted = None
-            for session in self._opening:
+            self._go_on()
+            for session in self._begun:
                 session.order_end()
-            self._changed.notify_all()
             self._changed.wait_for(lambda: not self._num_under_way)
             ready, self._ready = self._ready, []
         for session in ready:
@@ -141,8 +166,7 @@ class Blanks:
     def _is_wanting(self) -> bool:
         if self._is_closed or self._wanted is None:
             return self._is_closed
-        num = len(self._ready) + self._num_under_way
-        return num < self._most and (num < FEW or self._is_moment())
+        return len(self._ready) + self._num_under_way < self._most
 
     def _work(self) -> None:
         while True:
@@ -185,25 +209,45 @@ class Blanks:
         session = self._begin(request)
         try:
             session.wait_started()
-            with self._changed:
-                self._opening.append(session)
+            with self._listed(session, self._begun):
                 if not self._is_wanted(request):
                     session.order_end()
-            session.ask("open", timeout=OPEN_SECONDS)
-            if self._furnish(session):
-                session.collect(OPEN_SECONDS)
+                session.ask("load_driver", timeout=OPEN_SECONDS)
+                with self._changed:
+                    self._changed.wait_for(self._is_good, STILL_SECONDS)
+                with self._listed(session, self._opening):
+                    session.post("open")
+                    self._collect(session)
+                    if self._furnish(session):
+                        self._collect(session)
         except (HostedEnd, WireError) as end:
             close(session)
             raise Infrastructure(f"a process that had seen nothing could not open its device: {end}") from None
         except BaseException:
             close(session)
             raise
-        finally:
-            with self._changed:
-                if session in self._opening:
-                    self._opening.remove(session)
         session.rest(True)
         return session
+
+    @contextmanager
+    def _listed(self, session: Session, where: list[Session]) -> Generator[None]:
+        """Have others find it there; afterwards it runs, and nobody but its owner touches it."""
+        with self._changed:
+            where.append(session)
+        try:
+            yield
+        finally:
+            with self._changed:
+                where.remove(session)
+                session.go_on()
+
+    def _collect(self, session: Session) -> None:
+        """Wait for an answer, whose process may stand still meanwhile; raises as `Session.collect`."""
+        deadline = time.monotonic() + OPEN_SECONDS
+        while not session.has_answered(STILL_SECONDS) and time.monotonic() < deadline:
+            with self._changed:
+                session.go_on()
+        session.collect(STILL_SECONDS)
 
     def _is_wanted(self, request: dict[str, Any]) -> bool:
         return self._wanted == request and not self._is_closed

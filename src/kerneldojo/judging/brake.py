@@ -63,13 +63,18 @@ class Brake:
         Raises:
             WireError: its keeper cannot be told.
         """
+        if not self.stop_directly():
+            self._tell_keeper("freeze")
+
+    def stop_directly(self) -> bool:
+        """Begin to stop it if that can be done without its keeper now; whether it was."""
         if self.is_direct:
             assert self._freezer is not None
             with contextlib.suppress(OSError):  # The group is gone: its keeper knows how it ended.
                 self._freezer.order(True)
                 self.is_held = True
-                return
-        self._tell_keeper("freeze")
+                return True
+        return False
 
     def wait_stopped(self) -> None:
         """Wait until it stands still, if it is we who stop it."""

@@ -51,6 +51,8 @@ class Gate:
         self._owner: Guest | None = None
         self.on_open: Callable[[], None] = lambda: None
         """Called when a window has opened: what need not stop for one, and is else in the way, is best done then."""
+        self.on_close: Callable[[], None] = lambda: None
+        """Called when it closes."""
 
     @contextmanager
     def admit(self, *, alone: bool = False) -> Generator[Guest]:
@@ -130,6 +132,7 @@ class Gate:
             try:
                 if stop.cleared is not None:
                     stop.cleared.end()
+                self.on_close()
             finally:
                 thaw(stop.frozen)
         finally:

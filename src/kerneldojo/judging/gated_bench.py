@@ -83,7 +83,7 @@ class Bench(BenchMemory):
                 self._furnish_ahead if shares.are_furnished else lambda _: False,
                 lambda: self.gate.is_open,
             )
-            self.gate.on_open = self.blanks.look
+            self.gate.on_open, self.gate.on_close = self.blanks.begin_moment, self.blanks.end_moment
         self._endings = Endings()
         self._trials = Ready(self._begin, NUM_TRIALS, self._endings)
         """Processes without the device, in which sources are tried."""

@@ -155,9 +155,9 @@ class Session:
         log.info("a hosted process ended: %s", {**(self.ended or {}), "measures": "..."})
         return Died(self.ended or {})
 
-    def has_answered(self) -> bool:
-        """Whether the answer to the last command is there, or will never be: `collect` would not wait."""
-        return self.ended is not None or self._door.has_frame(0.0)
+    def has_answered(self, seconds: float = 0.0) -> bool:
+        """Whether the answer to the last command is there in so long, or will never be: `collect` would not wait."""
+        return self.ended is not None or self._door.has_frame(seconds)
 
     def has_ended(self) -> bool:
         """Whether it ended by itself, as far as has been heard."""
@@ -232,6 +232,16 @@ class Session:
         """Let it run again, at once or soon: it is not waited for."""
         self.wait_started()
         if self.ended is None:
+            self._brake.release()
+
+    def stop_directly(self) -> None:
+        """Stop it until `go_on` if that takes nobody but us; another thread may be waiting for its answer."""
+        if not self._brake.is_held:
+            self._brake.stop_directly()
+
+    def go_on(self) -> None:
+        """Let it run if it was stopped directly; else nothing."""
+        if self._brake.is_held:
             self._brake.release()
 
     def kill(self, patience: float = 0.0) -> None:

@@ -28,9 +28,9 @@ class Pace(Frozen):
     shows (`judging.profile`)."""
     contexts_ahead: int = Field(default=6, ge=0, le=32)
     """Processes that have opened the device before anybody asks for them, where several verdicts are judged at once
-    (`judging.blanks`). They are made, and those of ended verdicts are cleared away, while others are timed, and have a
-    contestant's memory where there is room; a source is tried first in a process without the device, so that one that
-    does not import costs no context. With 0 contexts are made when they are needed, and apart from windows."""
+    (`judging.blanks`). They are made while others are timed, and have a contestant's memory where there is room; a
+    source is tried first in a process without the device, so that one that does not import costs no context. With 0
+    contexts are made when they are needed, and apart from windows."""
 
 
 ONE_AT_A_TIME = Pace(

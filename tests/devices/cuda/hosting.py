@@ -70,11 +70,11 @@ class Server:
 class Hosted:
     """A contestant."""
 
-    def __init__(self, server: Server, arena: CudaArena, scratch: Path) -> None:
+    def __init__(self, server: Server, arena: CudaArena, scratch: Path, *, is_furnished: bool = True) -> None:
         self.arena = arena
         self._door, theirs = channel_pair()
         self._number = 0
-        server.fork([theirs.fileno(), *arena.fds], scratch)
+        server.fork([theirs.fileno(), *(arena.fds if is_furnished else ())], scratch)
         theirs.close()
         self._packer = Packer(arena, 0, arena.num_bytes // 2)
 
@@ -92,7 +92,7 @@ class Hosted:
         return self.collect()
 
     def furnish(self) -> dict[str, Any]:
-        """Give it memory again, as the judge does with one that has settled: what it had before."""
+        """Give it its memory late, or once more, as the judge does with one that has settled."""
         self._number += 1
         self._door.send({"op": "furnish", "number": self._number}, self.arena.fds)
         return self.collect()
@@ -142,12 +142,12 @@ class Hosted:
 
 
 @contextlib.contextmanager
-def hosted(server: Server, **options: Any) -> Iterator[Hosted]:
-    """A contestant with an arena of its own."""
+def hosted(server: Server, *, is_furnished: bool = True, **options: Any) -> Iterator[Hosted]:
+    """A contestant with an arena of its own, which it has from the beginning or gets by `furnish`."""
     with tempfile.TemporaryDirectory() as scratch:
         sizes = {"exchange_bytes": 1 << 30, "heap_bytes": 12 << 30, **options}
         Path(scratch, "tmp").mkdir()  # The sandbox would.
-        contestant = Hosted(server, CudaArena.create(**sizes), Path(scratch))
+        contestant = Hosted(server, CudaArena.create(**sizes), Path(scratch), is_furnished=is_furnished)
         try:
             yield contestant
         finally:

@@ -57,6 +57,16 @@ def test_memory_crosses_and_comes_back(server: Server) -> None:
     assert torch.cuda.mem_get_info()[0] == before
 
 
+def test_one_that_has_opened_its_device_before_it_has_memory_is_as_any_other(server: Server) -> None:
+    with hosted(server, is_furnished=False) as contestant:
+        assert "failure" not in contestant.ask("load_driver")
+        assert "failure" not in contestant.ask("open")
+        assert "failure" not in contestant.furnish()
+        assert "failure" not in contestant.start(candidates.HONEST)
+        x = matrix()
+        assert is_softmax(x, contestant.call(x))
+
+
 @pytest.mark.parametrize(
     "source", ["HONEST", "TORCH_ONLY", "HALF_AND_HALF", "GRAPH", "AUTOTUNED", "SIDE_STREAM_UNJOINED"]
 )

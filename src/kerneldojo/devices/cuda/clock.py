@@ -66,6 +66,7 @@ class Device:
 
     def __init__(self, uuid: str | int) -> None:
         nvml = _nvml()
+        self._peak: float | None = None
         if isinstance(uuid, int):
             self._handle = nvml.nvmlDeviceGetHandleByIndex(uuid)
         else:
@@ -104,10 +105,15 @@ class Device:
         )
 
     def peak_bandwidth(self) -> float:
-        """Peak of the memory in bytes a second: its highest clock, two transfers a cycle, over the whole bus."""
-        nvml = _nvml()
-        clock_mhz = int(nvml.nvmlDeviceGetMaxClockInfo(self._handle, nvml.NVML_CLOCK_MEM))
-        return 2e6 * clock_mhz * int(nvml.nvmlDeviceGetMemoryBusWidth(self._handle)) / 8
+        """Peak of the memory in bytes a second: its highest clock, two transfers a cycle, over the whole bus.
+
+        Asked once: it does not change, and the driver takes milliseconds while others want something of it.
+        """
+        if self._peak is None:
+            nvml = _nvml()
+            clock_mhz = int(nvml.nvmlDeviceGetMaxClockInfo(self._handle, nvml.NVML_CLOCK_MEM))
+            self._peak = 2e6 * clock_mhz * int(nvml.nvmlDeviceGetMemoryBusWidth(self._handle)) / 8
+        return self._peak
 
     def used_bytes(self) -> int:
         """Memory in use by everybody, the driver's own reserve included."""

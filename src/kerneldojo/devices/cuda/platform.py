@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 from collections.abc import Callable, Generator
@@ -105,6 +106,18 @@ class CudaPlatform:
         except BaseException as fault:
             self._fault = fault
 
+    def load_driver(self) -> None:
+        """`cuInit`: half of the time until a context is there, which, unlike the other half, passes beside others'.
+
+        Not through the bindings: a fork in which they are the first to call the driver ends in torch's initialisation
+        (signal 11; torch 2.11, CUDA 13).
+
+        Raises:
+            RuntimeError: the driver refuses.
+        """
+        if status := ctypes.CDLL("libcuda.so.1").cuInit(0):
+            raise RuntimeError(f"cuInit failed: error {status}")
+
     def open(self) -> None:
         """Make the context, if there is none yet, and map the shared memory into it, if that has come.
 
@@ -115,6 +128,8 @@ class CudaPlatform:
         try:
             arenas.enter_context(self._index)
             self._map()
+            if self._page is None:  # It is opened ahead, when the driver has time for what will be asked later.
+                warm.ask_properties(self._index)
         finally:
             self._is_opening = False
         if self._fault is not None:

@@ -54,6 +54,7 @@ def prepare() -> None:
     with suppress(ImportError):  # No profile then; coverage will be null.
         profiler.born()
     _load_triton_driver()
+    remember_properties()
     launchers().install()
     _compile_something()
     if torch.cuda.is_initialized() or driver_is_initialised():
@@ -88,6 +89,29 @@ def _load_triton_driver() -> None:
 
     active: Any = CudaDriver()
     driver.set_active(active)
+
+
+def remember_properties() -> None:
+    """Have Triton ask a process' device once what it asks anew for each kernel that it loads.
+
+    Clock rates are among it, for which the driver asks the GPU's own processor: ten questions of a millisecond each,
+    in which all others wait.
+    """
+    utils = _triton_utils()
+    asked = cache(utils.get_device_properties)
+    utils.get_device_properties = lambda device: dict(asked(device))
+
+
+def ask_properties(index: int) -> None:
+    """Ask them now: of a device whose context is there."""
+    _triton_utils().get_device_properties(index)
+
+
+def _triton_utils() -> Any:
+    from triton.runtime.driver import driver
+
+    active: Any = driver.active
+    return active.utils
 
 
 def _compile_something() -> None:

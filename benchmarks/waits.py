@@ -1,0 +1,231 @@
+"""What verdicts wait for while no window is open: their own commands, the judge, the driver, the device.
+
+    PYTHONPATH=src python benchmarks/waits.py --at-once 4 8
+
+Every few milliseconds each verdict's thread is asked where it is. In a command, the process that does it is asked too:
+whether it runs (R), sleeps (S) or is in an uninterruptible call (D), and where in the kernel. Told are seconds a
+verdict, outside of windows; with *n* at once they add up to *n* times what passes between windows.
+
+A probe beside it, a process with a context of its own that is idle in windows, says how long the driver and the device
+take for next to nothing: a question about memory, an allocation, four bytes set to zero. Where they are busy with
+others' things these take as much longer. `alone` is the same before anything is judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import mmap
+import multiprocessing
+import statistics
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from cases import cases
+from judged import warmed, watch_windows
+from processor_time import function_of
+
+from kerneldojo.schema.pace import Pace
+
+SAMPLE_SECONDS = 0.005
+PROBE_SECONDS = 0.01
+PROBE_BYTES = 4 << 20
+MOST_ROWS = 40
+ROW = struct.Struct("<3d")
+QUESTIONS = ("memory asked about", "memory allocated, freed", "four bytes set")
+
+
+class Watch:
+    """How many windows are open, and what was seen while none was."""
+
+    def __init__(self) -> None:
+        self.is_open = mmap.mmap(-1, 1)
+        """Shared with the probe."""
+        self.states = Counter[str]()
+        self.num_open = 0
+        self.open_seconds = 0.0
+
+    def begin(self) -> float:
+        self.num_open += 1
+        self.is_open[0] = 1
+        return time.monotonic()
+
+    def end(self, since: float) -> None:
+        self.open_seconds += time.monotonic() - since
+        self.num_open -= 1
+        self.is_open[0] = self.num_open > 0
+
+
+WATCH = Watch()
+
+
+def state_of(pid: int) -> str:
+    """Of the busiest thread of a process: running, in an uninterruptible call, or asleep, and where."""
+    found = [state_of_task(task) for task in Path(f"/proc/{pid}/task").glob("*")]
+    return min(found, key=lambda state: "RD".find(state[0]) % 3, default="gone")
+
+
+def state_of_task(task: Path) -> str:
+    """Of one thread."""
+    with contextlib.suppress(OSError):
+        state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+        return "R" if state == "R" else f"{state} {(task / 'wchan').read_text()}"
+    return "gone"
+
+
+def watch_commands(pending: dict[int, tuple[str, Any]]) -> None:
+    """Note which thread waits for which command of whom."""
+    from kerneldojo.judging.gated_session import GatedSession
+    from kerneldojo.judging.processes import Session
+
+    post, collect = Session.post, GatedSession.collect
+
+    def noted_post(self: Any, operation: str, *given: Any, **fields: Any) -> None:
+        self.noted = operation if operation != "platform" else f"{operation}: {fields['what']}"
+        post(self, operation, *given, **fields)
+
+    def noted_collect(self: Any, timeout: float) -> dict[str, Any]:
+        pending[threading.get_ident()] = (self.noted, self)
+        try:
+            return collect(self, timeout)
+        finally:
+            pending.pop(threading.get_ident(), None)
+
+    Session.post = noted_post  # type: ignore[method-assign]
+    GatedSession.collect = noted_collect  # type: ignore[method-assign]
+
+
+def place_of(frame: Any) -> str:
+    """The innermost three functions of ours."""
+    found: list[str] = []
+    while frame is not None and len(found) < 3:
+        name = frame.f_code.co_filename
+        if "kerneldojo" in name:
+            found.append(f"{Path(name).stem}.{frame.f_code.co_name}")
+        frame = frame.f_back
+    return " < ".join(found) or "idle"
+
+
+def sample(ended: threading.Event, pending: dict[int, tuple[str, Any]]) -> None:
+    """Ask all verdicts' threads where they are, as long as no window is open."""
+    self_tasks, before = Path("/proc/self/task"), time.monotonic()
+    while not ended.wait(SAMPLE_SECONDS):
+        now = time.monotonic()
+        weight, before = now - before, now
+        if WATCH.num_open:
+            continue
+        frames = sys._current_frames()
+        for thread in threading.enumerate():
+            if not thread.name.startswith("ThreadPoolExecutor") or thread.ident not in frames:
+                continue
+            where = place_of(frames[thread.ident])
+            noted = pending.get(thread.ident)
+            if noted is not None:
+                where = f"command {noted[0]}, {state_of(noted[1]._pid)}"
+                if "set_busy" in function_of(frames[thread.ident]):
+                    where = f"command {noted[0]}, answered"
+            else:
+                where += f", {state_of_task(self_tasks / str(thread.native_id))}"
+            WATCH.states[where] += weight  # type: ignore[assignment]
+
+
+def probe(is_open: mmap.mmap, path: str, number: int) -> None:
+    """Ask the driver and the device for next to nothing, until killed; what each took goes into a file."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    context, address = ctypes.c_void_p(), ctypes.c_uint64()
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    assert driver.cuInit(0) == 0
+    assert driver.cuCtxCreate_v2(ctypes.byref(context), 0, number) == 0
+    small = ctypes.c_uint64()
+    assert driver.cuMemAlloc_v2(ctypes.byref(small), ctypes.c_size_t(4096)) == 0
+    size = ctypes.c_size_t(PROBE_BYTES)
+    while True:
+        time.sleep(PROBE_SECONDS)
+        if is_open[0]:
+            continue
+        t0 = time.perf_counter()
+        driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+        t1 = time.perf_counter()
+        assert driver.cuMemAlloc_v2(ctypes.byref(address), size) == 0
+        assert driver.cuMemFree_v2(address) == 0
+        t2 = time.perf_counter()
+        driver.cuMemsetD32Async(small, 0, ctypes.c_size_t(1), None)
+        driver.cuCtxSynchronize()
+        t3 = time.perf_counter()
+        if not is_open[0]:
+            with open(path, "ab") as file:  # noqa: PTH123
+                file.write(ROW.pack(t1 - t0, t2 - t1, t3 - t2))
+
+
+def told(path: Path, begin: int, what: str) -> int:
+    """Say what the probe has found since place `begin` of its file; returns where it ends now."""
+    found = path.read_bytes()
+    rows = list(ROW.iter_unpack(found[begin : len(found) // ROW.size * ROW.size]))
+    for place, question in enumerate(QUESTIONS):
+        took = sorted(1000 * row[place] for row in rows)
+        if took:
+            high = took[int(0.9 * len(took))]
+            print(
+                f"    {what}: {question}: median {statistics.median(took):.3f} ms, mean {statistics.mean(took):.3f}, "
+            )
+            print(f"      nine tenths within {high:.3f} ({len(took)} times)", flush=True)
+    return len(found) // ROW.size * ROW.size
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--at-once", type=int, nargs="+", default=[8])
+    parser.add_argument("--num", type=int, default=64)
+    parser.add_argument("--size", choices=["full", "small"], default="full")
+    parser.add_argument("--no-probe", action="store_true")
+    arguments = parser.parse_args()
+    pending: dict[int, tuple[str, Any]] = {}
+    watch_commands(pending)
+    watch_windows(WATCH.begin, WATCH.end)
+    chosen = cases(arguments.size)
+    kind = multiprocessing.get_context("fork")
+    beside, place = None, 0
+    path = Path(tempfile.mkstemp(prefix="waits-")[1])
+    if not arguments.no_probe:
+        number = int(arguments.device.partition(":")[2] or 0)
+        beside = kind.Process(target=probe, args=(WATCH.is_open, str(path), number), daemon=True)
+        beside.start()
+        time.sleep(2.5)
+        place = told(path, 0, "alone")
+    for at_once in arguments.at_once:
+        with warmed(chosen, arguments.device, at_once, Pace()) as judged:
+            place = path.stat().st_size
+            WATCH.states.clear()
+            WATCH.open_seconds = 0.0
+            ended = threading.Event()
+            sampler = threading.Thread(target=sample, args=(ended, pending))
+            sampler.start()
+            start = time.monotonic()
+            statuses = judged(arguments.num)
+            seconds = time.monotonic() - start
+            ended.set()
+            sampler.join()
+        num = arguments.num
+        print(
+            f"{at_once} at once, {dict(statuses)}: {60 * num / seconds:.1f} a minute, {seconds / num:.3f} s a verdict,"
+        )
+        print(f"  windows {WATCH.open_seconds / num:.3f} s; waited for between them, seconds a verdict:")
+        for state, total in WATCH.states.most_common(MOST_ROWS):
+            print(f"    {total / num:.3f}  {state}", flush=True)
+        place = told(path, place, "beside verdicts")
+    if beside is not None:
+        beside.kill()
+
+
+if __name__ == "__main__":
+    main()
