@@ -69,7 +69,7 @@ def test_nothing_is_opened_for_a_source_that_is_not_python(tmp_path: Path) -> No
 )
 def test_reading_says_what_importing_would(source: str, tmp_path: Path) -> None:
     from kerneldojo.contestant.arena import HostArena
-    from kerneldojo.contestant.platform import HostPlatform
+    from kerneldojo.contestant.host_platform import HostPlatform
 
     arena = HostArena.create(1 << 16)
     command = {"op": "load", "number": 3, "source": source, "entry_point": "ModelNew"}

@@ -185,7 +185,7 @@ def test_a_source_that_wants_the_device_as_it_is_imported_is_imported_where_ther
     bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path, code: int
 ) -> None:
     """It ends where there is none, by our hand; whoever ends otherwise has ended itself."""
-    has_none = "import gc, os\nfrom kerneldojo.contestant.platform import HostPlatform\nif not any("
+    has_none = "import gc, os\nfrom kerneldojo.contestant.host_platform import HostPlatform\nif not any("
     has_none += "isinstance(it, HostPlatform) and hasattr(it, 'arena') for it in gc.get_objects()):\n"
     verdict = judge(bench, f"{has_none}    os._exit({code})\n{HONEST}", tmp_path)
     if code == WANTS_DEVICE:

@@ -80,7 +80,8 @@ LIBRARY = (
     "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x * torch.sigmoid(x)\n"
 )
 DIES_AS_IT_OPENS = HONEST + (
-    "import os\nfrom kerneldojo.contestant.platform import HostPlatform\nHostPlatform.open = lambda self: os._exit(3)\n"
+    "import os\nfrom kerneldojo.contestant.host_platform import HostPlatform\n"
+    "HostPlatform.open = lambda self: os._exit(3)\n"
 )
 TICKS = HONEST.replace(
     "        y = torch.empty_like(x)",

@@ -36,7 +36,7 @@ from kerneldojo.schema.pace import Pace
 
 __all__ = ["asked", "server", "windows"]
 
-MAPS = "\nfrom kerneldojo.contestant.platform import HostPlatform\nHostPlatform.do_extend = lambda self, *_: {}\n"
+MAPS = "\nfrom kerneldojo.contestant.host_platform import HostPlatform\nHostPlatform.do_extend = lambda self, *_: {}\n"
 """A device that has memory to be added."""
 PROBLEM_THAT_MAPS = Problem(name="swish", source=PROBLEM.source + MAPS)
 GIB = 1 << 30

@@ -10,6 +10,7 @@ that is being restarted cost time and nothing else.
 """
 
 from kerneldojo.client.asynchronous import AsyncClient
+from kerneldojo.client.attempts import Retries
 from kerneldojo.client.errors import (
     ClientError,
     Conflict,
@@ -23,7 +24,6 @@ from kerneldojo.client.errors import (
     WaitTimeout,
 )
 from kerneldojo.client.executor import ClientExecutor
-from kerneldojo.client.steps import Retries
 from kerneldojo.client.synchronous import Client
 
 __all__ = [

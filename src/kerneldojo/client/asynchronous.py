@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 import httpx
 
 from kerneldojo.client import steps
+from kerneldojo.client.attempts import Pause, Reply, Retries, Setback, Steps, passing_trouble
 from kerneldojo.client.connection import STREAM_TIMEOUT, Absence, arguments
+from kerneldojo.client.lines import Lines
 from kerneldojo.client.many import Window
 from kerneldojo.client.pools import Pools
-from kerneldojo.client.steps import Lines, Pause, Retries, Setback, Steps, passing_trouble
 from kerneldojo.schema import Candidate, Evaluation, Job, Problem
 from kerneldojo.service.records import (
     Acknowledgement,
@@ -154,7 +155,7 @@ class AsyncClient:
         return await self._run(steps.health())
 
     async def _run(self, script: Steps[T]) -> T:
-        reply: steps.Reply = None
+        reply: Reply = None
         try:
             step = next(script)
             while True:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from kerneldojo.client.asynchronous import AsyncClient
+from kerneldojo.client.attempts import Retries
 from kerneldojo.client.errors import ClientError
-from kerneldojo.client.steps import Retries, new_id
+from kerneldojo.client.steps import new_id
 from kerneldojo.pool.executor import DeviceState
 from kerneldojo.schema import Evaluation, Job, Status
 from kerneldojo.service.records import Overview, TaskRecord

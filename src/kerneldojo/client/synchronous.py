@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 import httpx
 
 from kerneldojo.client import steps
+from kerneldojo.client.attempts import Pause, Reply, Retries, Setback, Steps, passing_trouble
 from kerneldojo.client.connection import STREAM_TIMEOUT, Absence, arguments
+from kerneldojo.client.lines import Lines
 from kerneldojo.client.many import Window
-from kerneldojo.client.steps import Lines, Pause, Retries, Setback, Steps, passing_trouble
 from kerneldojo.schema import Candidate, Evaluation, Job, Problem
 from kerneldojo.service.records import (
     Acknowledgement,
@@ -177,7 +178,7 @@ class Client:
         return self._run(steps.health())
 
     def _run(self, script: Steps[T]) -> T:
-        reply: steps.Reply = None
+        reply: Reply = None
         try:
             step = next(script)
             while True:

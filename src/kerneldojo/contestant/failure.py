@@ -74,7 +74,7 @@ LOOKUPS = (NameError, AttributeError, ImportError, ModuleNotFoundError, UnboundL
 
 
 OUT_OF_DEVICE_MEMORY = ("CUDA out of memory", "CUDA error: out of memory", "Triton Error [CUDA]: out of memory")
-"""How the device's allocators begin to say it: ours (`arena.cpp`) and torch's, the runtime through torch, Triton."""
+"""How the device's allocators begin to say it: ours (`heap.cpp`) and torch's, the runtime through torch, Triton."""
 
 
 def _kind(error: BaseException, stage: Kind, *, is_told: bool) -> Kind:

@@ -61,13 +61,13 @@ def _contest(flavour: str, request: dict[str, Any], given: list[int]) -> None:
 
 def _work(flavour: str, request: dict[str, Any], given: list[int]) -> None:
     """Be a workshop with these descriptors: its door, and its lines."""
-    from kerneldojo.contestant import platform, workshop
+    from kerneldojo.contestant import flavours, workshop
     from kerneldojo.devices.cuda.compiler import Compiler
     from kerneldojo.devices.cuda.precompiled import Precompiled
 
     compiled: str | None = request.get("precompiled")
     precompiled = Precompiled(Path(compiled)) if compiled else None
-    compiler = Compiler(platform.find_toolchain(flavour, request["device"]), precompiled)
+    compiler = Compiler(flavours.find_toolchain(flavour, request["device"]), precompiled)
     workshop.main(given[0], given[1:], Path(request["scratch"]), compiler)
 
 

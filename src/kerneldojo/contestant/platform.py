@@ -1,27 +1,18 @@
 """The device as hosted code sees it: where its tensors live, and what is recorded while it runs.
 
-`interpret` runs kernels under Triton's interpreter and emulates CUDA on the CPU; `compile` only loads a source and
-compiles its kernels for a target; `cuda` (in `kerneldojo.devices.cuda`) is the real thing.
+Without a GPU it is emulated (`host_platform`); `kerneldojo.devices.cuda.platform` is the real thing. Which of them a
+process has, its fork server's flavour says (`flavours`).
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 
-from kerneldojo.contestant import tree, weights
-from kerneldojo.contestant.arena import Arena, HostArena, Packer, Slot
-
-if TYPE_CHECKING:
-    from kerneldojo.contestant.workshop import Line
-    from kerneldojo.devices.cuda.toolchain import Toolchain
+from kerneldojo.contestant.arena import Arena, Packer, Slot
 
 
 class Seen(Protocol):
@@ -31,18 +22,6 @@ class Seen(Protocol):
     specializations: list[dict[str, Any]]
     outputs: Any
     """What the call returned; whoever called sets it."""
-
-
-@dataclass
-class Record:
-    """What was seen during one call. Claims, all of it."""
-
-    work: list[dict[str, Any]] = field(default_factory=list)
-    """Kernels and library operations with their bytes and FLOPs, as `devices.interpreter.Work`."""
-    specializations: list[dict[str, Any]] = field(default_factory=list)
-    """Signatures under which own kernels were launched, for compiling them for a target."""
-    outputs: Any = None
-    """See `Seen`."""
 
 
 class Platform(Protocol):
@@ -117,197 +96,3 @@ class Platform(Protocol):
     def synchronize(self) -> None:
         """Wait until the device has done everything."""
         ...
-
-
-class HostPlatform:
-    """What the flavours without a GPU share: host memory, and CUDA emulated upon it."""
-
-    capability = (9, 0)
-    """Compute capability of the GPU that extensions are compiled for."""
-
-    arena: HostArena
-    """There while the platform is furnished."""
-
-    def __init__(self, arena_fds: list[int]) -> None:
-        if arena_fds:
-            self.furnish(arena_fds)
-        self.workshop: Line | None = None
-        """Who builds extensions once for two, in verdicts that have one."""
-        self._inputs: list[tuple[int, int]] = []
-
-    def furnish(self, fds: list[int]) -> None:
-        """Map the arena."""
-        self.arena = HostArena.open(fds[0])
-
-    def load_driver(self) -> None:
-        """There is none."""
-
-    def open(self) -> None:
-        """It is there."""
-
-    def renew(self) -> None:
-        """What was placed is a copy."""
-
-    def settle(self) -> bool:
-        """No memory of inputs that are gone."""
-        self._inputs.clear()
-        if hasattr(self, "arena"):
-            self.arena.close()
-            del self.arena
-        return True
-
-    def input_view(self, slot: Slot) -> torch.Tensor:
-        """A view of the arena."""
-        view = self.arena.view(slot)
-        storage = view.untyped_storage()
-        # All views share the arena's one storage: what tells an input is its address range.
-        start = view.data_ptr()
-        self._inputs.append((start, start + view.numel() * view.element_size() if view.numel() else start))
-        del storage
-        return view
-
-    def place(self, tensor: torch.Tensor, packer: Packer) -> Slot:
-        """Copy into the arena; only strides without holes or overlap are kept."""
-        return packer.put(tensor if _can_keep_strides(tensor) else tensor.contiguous())
-
-    def is_ours(self, tensor: torch.Tensor) -> bool:
-        """Everything in host memory is."""
-        return not tensor.is_meta
-
-    def is_input(self, tensor: torch.Tensor) -> bool:
-        """Compare addresses with those of the inputs."""
-        address = tensor.data_ptr()
-        return any(start <= address < stop for start, stop in self._inputs)
-
-    @contextmanager
-    def loading(self) -> Generator[None]:
-        """CUDA extensions are compiled here too, where there is an nvcc, and then told that they need a device."""
-        from kerneldojo.devices.cuda import toolchain
-        from kerneldojo.devices.cuda.build import Builder
-
-        folder = Path(os.environ["TORCH_EXTENSIONS_DIR"])
-        Builder(toolchain.find(self.capability), folder, workshop=self.workshop).install()
-        yield
-
-    def constructing(self) -> AbstractContextManager[Any]:
-        """Nothing special."""
-        return nullcontext()
-
-    def adopt(self, instance: nn.Module) -> nn.Module:
-        """Already here."""
-        return instance
-
-    @contextmanager
-    def called(self, instance: nn.Module, arguments: Any, *, silenced: bool) -> Generator[Record]:
-        """Nothing is counted."""
-        yield Record()
-
-    def tf32(self) -> AbstractContextManager[Any]:
-        """Cut the operands of products as TF32 hardware does."""
-        from kerneldojo.problems.precision import tf32_emulation
-
-        return tf32_emulation()
-
-    def synchronize(self) -> None:
-        """Everything is synchronous."""
-
-
-class InterpretPlatform(HostPlatform):
-    """Kernels run under Triton's interpreter, and every launch and library operation is counted.
-
-    Args:
-        arena_fds: the arena's descriptor.
-        gpu_name: the GPU that hosted code believes to run on, as `devices.specs` names it.
-    """
-
-    def __init__(self, arena_fds: list[int], gpu_name: str) -> None:
-        from kerneldojo.devices import interpreter
-        from kerneldojo.devices.specs import gpu
-
-        super().__init__(arena_fds)
-        interpreter.use_gpu(gpu(gpu_name))
-        self.capability = gpu(gpu_name).compute_capability
-        self._ledger = interpreter.Ledger()
-
-    @contextmanager
-    def called(self, instance: nn.Module, arguments: Any, *, silenced: bool) -> Generator[Record]:
-        """Count the work of a call, or turn the candidate's own kernels into no-ops."""
-        from kerneldojo.devices import interpreter
-
-        record = Record()
-        if silenced:
-            with interpreter.silenced(), interpreter.Unwritten():
-                yield record
-            return
-        # Before anything of the candidate's runs: inputs are here, and what it did now would not be counted.
-        self._ledger.open([*tree.tensors(arguments), *weights.held(instance)])
-        meter = interpreter.Meter(self._ledger)
-        try:
-            with meter:
-                yield record
-            told = tree.tensors(record.outputs)[: tree.MAX_LEAVES]  # With more than these it is refused anyway.
-            meter.returned([*told, *weights.held(instance, "_buffers")])
-        finally:
-            # Also of a call that failed: what it tried to launch may be what does not compile.
-            # Thousands of them, in a call that loops over time steps: what is not said is what is not so.
-            record.work = [work.model_dump(exclude_defaults=True) for work in meter.works]
-            record.specializations = [item.model_dump() for item in meter.specializations]
-
-
-class CompilePlatform(HostPlatform):
-    """Nothing runs; kernels are compiled for a target GPU that need not be there.
-
-    Args:
-        arena_fds: the arena's descriptor.
-        gpu_name: the GPU that a source finds when it is imported, as `devices.specs` names it.
-    """
-
-    def __init__(self, arena_fds: list[int], gpu_name: str) -> None:
-        from kerneldojo.devices import interpreter
-        from kerneldojo.devices.specs import gpu
-
-        super().__init__(arena_fds)
-        interpreter.use_gpu(gpu(gpu_name))
-        self.capability = gpu(gpu_name).compute_capability
-
-    def do_compile(self, command: dict[str, Any], module: Any, instances: dict[str, nn.Module]) -> dict[str, Any]:
-        """Compile the kernels of `module` under the given signatures."""
-        from kerneldojo.devices import target
-
-        compiled = target.compile_module(module, command["specializations"], command["capability"])
-        return {"compiled": [item.model_dump() for item in compiled]}
-
-
-def open_platform(flavour: str, arena_fds: list[int], device: str, workshop: Line | None = None) -> Platform:
-    """The platform of a fork server's flavour."""
-    if flavour != "cuda":
-        kind = InterpretPlatform if flavour == "interpret" else CompilePlatform
-        platform = kind(arena_fds, device)
-        platform.workshop = workshop
-        return platform
-    from kerneldojo.contestant import tree
-    from kerneldojo.devices.cuda.platform import CudaPlatform
-
-    cuda = CudaPlatform(device, tree.decode, workshop)
-    if arena_fds:
-        cuda.furnish(arena_fds)
-    return cuda
-
-
-def find_toolchain(flavour: str, device: str) -> Toolchain:
-    """The compilers that build extensions for what `open_platform` opens."""
-    from kerneldojo.devices.cuda import toolchain
-    from kerneldojo.devices.specs import gpu
-
-    if flavour != "cuda":
-        return toolchain.find(gpu(device).compute_capability)
-    from kerneldojo.devices.cuda import warm
-
-    return toolchain.find(warm.capability())
-
-
-def _can_keep_strides(tensor: torch.Tensor) -> bool:
-    from kerneldojo.contestant.arena import extent
-
-    count = tensor.numel()
-    return 0 not in tensor.stride() and count <= extent(tensor.shape, tensor.stride()) <= 2 * max(1, count)

@@ -20,7 +20,8 @@ from torch import nn
 
 from kerneldojo.contestant import tree, weights
 from kerneldojo.contestant.arena import Packer
-from kerneldojo.contestant.platform import HostPlatform, Platform, Record
+from kerneldojo.contestant.host_platform import HostPlatform, Record
+from kerneldojo.contestant.platform import Platform
 from kerneldojo.contestant.seeding import seed_everything
 from kerneldojo.problems.budget import NUDGE
 from kerneldojo.problems.footprint import Footprint

@@ -12,7 +12,8 @@ import tempfile
 from pathlib import Path
 
 from kerneldojo.contestant.arena import HostArena
-from kerneldojo.contestant.platform import HostPlatform, InterpretPlatform, Platform
+from kerneldojo.contestant.host_platform import HostPlatform, InterpretPlatform
+from kerneldojo.contestant.platform import Platform
 from kerneldojo.contestant.runner import Runner
 
 SOURCE = """

@@ -28,8 +28,9 @@ from torch import nn
 from kerneldojo.contestant import tree, weights
 from kerneldojo.contestant.arena import Packer, Slot, is_dense
 from kerneldojo.contestant.failure import describe
+from kerneldojo.contestant.flavours import open_platform
 from kerneldojo.contestant.kinds import Failure
-from kerneldojo.contestant.platform import Platform, Seen, open_platform
+from kerneldojo.contestant.platform import Platform, Seen
 from kerneldojo.contestant.seeding import seed_everything
 from kerneldojo.contestant.wire import Channel, ChannelClosed
 from kerneldojo.contestant.workshop import Line

@@ -12,8 +12,9 @@ import torch
 from kerneldojo.contestant.scratch import own_folder
 from kerneldojo.devices.cores import cores_of_gpus
 from kerneldojo.devices.cuda import toolchain
-from kerneldojo.devices.cuda.arena import CudaArena, enter_context
+from kerneldojo.devices.cuda.arena import CudaArena
 from kerneldojo.devices.cuda.clock import Device as Clock
+from kerneldojo.devices.cuda.driver import enter_context
 from kerneldojo.devices.cuda.memory import SharedRegion
 from kerneldojo.devices.cuda.precompiled import Precompiled, Precompiler
 from kerneldojo.devices.cuda.spare import Spare

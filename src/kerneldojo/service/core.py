@@ -19,12 +19,13 @@ from kerneldojo.service.housekeeping import keep_house
 from kerneldojo.service.journal import Journal, StoreError, Write
 from kerneldojo.service.lookout import Lookout
 from kerneldojo.service.queue import Entry
+from kerneldojo.service.reader import Reader
 from kerneldojo.service.records import (
     Acknowledgement,
     Submission,
     TaskState,
 )
-from kerneldojo.service.store import Ending, Insertion, NewTask, Reader, Store
+from kerneldojo.service.store import Ending, Insertion, NewTask, Store
 from kerneldojo.service.viewer import Viewer
 from kerneldojo.service.views import summary_of
 from kerneldojo.service.waiting import Onlooker, Tally, Waiters

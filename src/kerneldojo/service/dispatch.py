@@ -21,7 +21,8 @@ from kerneldojo.schema import Evaluation, Job
 from kerneldojo.service import endings, store
 from kerneldojo.service.journal import RETRY_SECONDS, Journal, StoreError, Write
 from kerneldojo.service.queue import Entry, FairQueue
-from kerneldojo.service.store import Ending, Reader, Store
+from kerneldojo.service.reader import Reader
+from kerneldojo.service.store import Ending, Store
 
 log = logging.getLogger(__name__)
 

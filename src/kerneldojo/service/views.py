@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+from kerneldojo.service.reader import Reader
 from kerneldojo.service.records import PRIORITIES, TaskState, TaskSummary
-from kerneldojo.service.store import Reader
 
 
 def summary_of(row: sqlite3.Row) -> TaskSummary:

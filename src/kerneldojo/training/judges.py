@@ -62,7 +62,7 @@ def open_executor(config: RLConfig, ranks: Ranks | None = None) -> Executor:
     _check_device(config)
     if config.judge.service is not None:
         from kerneldojo.client import Client, ClientExecutor
-        from kerneldojo.client.steps import Retries
+        from kerneldojo.client.attempts import Retries
 
         service = config.judge.service
         try:

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from kerneldojo.contestant.failure import OUT_OF_DEVICE_MEMORY
-from kerneldojo.devices.cuda.arena import SOURCE
+from kerneldojo.devices.cuda.heap import SOURCE
 
 ASKING = """
 #include <sys/types.h>
 #include <cstdio>
 #include <exception>
-extern "C" void* dojo_arena_allocate(ssize_t, int, void*);
+extern "C" void* dojo_heap_allocate(ssize_t, int, void*);
 int main() {
   try {
-    return dojo_arena_allocate(1L << 44, 0, nullptr) == nullptr ? 2 : 1;
+    return dojo_heap_allocate(1L << 44, 0, nullptr) == nullptr ? 2 : 1;
   } catch (const std::exception& error) {
     std::puts(error.what());
     return 0;
@@ -66,13 +66,13 @@ MOVING = """
 #include <cstdint>
 #include <cstdio>
 extern "C" {
-int dojo_arena_open(uint64_t, size_t);
-void dojo_arena_move(uint64_t, size_t);
-int dojo_arena_leave();
-void* dojo_arena_allocate(ssize_t, int, void*);
-void dojo_arena_free(void*, ssize_t, int, void*);
-void dojo_arena_record_stream(void*, void*);
-void dojo_arena_reclaim();
+int dojo_heap_open(uint64_t, size_t);
+void dojo_heap_move(uint64_t, size_t);
+int dojo_heap_leave();
+void* dojo_heap_allocate(ssize_t, int, void*);
+void dojo_heap_free(void*, ssize_t, int, void*);
+void dojo_heap_record_stream(void*, void*);
+void dojo_heap_reclaim();
 }
 constexpr uint64_t FIRST = 1 << 20, SECOND = 1 << 24, SIZE = 1 << 16;
 bool in(uint64_t base, void* pointer) {
@@ -81,35 +81,35 @@ bool in(uint64_t base, void* pointer) {
 }
 #define CHECK(what) if (!(what)) { std::printf("line %d\\n", __LINE__); return 1; }
 int main() {
-  CHECK(dojo_arena_open(FIRST, SIZE) == 0)
-  void* kept = dojo_arena_allocate(4096, 0, nullptr);
-  void* freed = dojo_arena_allocate(4096, 0, nullptr);
-  void* shared = dojo_arena_allocate(4096, 0, nullptr);
-  void* quarantined = dojo_arena_allocate(4096, 0, nullptr);
-  dojo_arena_record_stream(shared, nullptr);
-  dojo_arena_record_stream(quarantined, nullptr);
-  dojo_arena_free(freed, 4096, 0, nullptr);
-  dojo_arena_free(quarantined, 4096, 0, nullptr);
+  CHECK(dojo_heap_open(FIRST, SIZE) == 0)
+  void* kept = dojo_heap_allocate(4096, 0, nullptr);
+  void* freed = dojo_heap_allocate(4096, 0, nullptr);
+  void* shared = dojo_heap_allocate(4096, 0, nullptr);
+  void* quarantined = dojo_heap_allocate(4096, 0, nullptr);
+  dojo_heap_record_stream(shared, nullptr);
+  dojo_heap_record_stream(quarantined, nullptr);
+  dojo_heap_free(freed, 4096, 0, nullptr);
+  dojo_heap_free(quarantined, 4096, 0, nullptr);
   CHECK(in(FIRST, kept) && in(FIRST, freed))
-  CHECK(dojo_arena_leave() == 1)
-  dojo_arena_move(SECOND, SIZE);
-  void* after = dojo_arena_allocate(4096, 0, nullptr);
+  CHECK(dojo_heap_leave() == 1)
+  dojo_heap_move(SECOND, SIZE);
+  void* after = dojo_heap_allocate(4096, 0, nullptr);
   CHECK(in(SECOND, after))  // Not where the freed one lay.
-  dojo_arena_free(kept, 4096, 0, nullptr);
-  dojo_arena_free(shared, 4096, 0, nullptr);
-  dojo_arena_reclaim();
+  dojo_heap_free(kept, 4096, 0, nullptr);
+  dojo_heap_free(shared, 4096, 0, nullptr);
+  dojo_heap_reclaim();
   void* others[8];
-  for (void*& other : others) CHECK(in(SECOND, other = dojo_arena_allocate(4096, 0, nullptr)))
-  void* beyond = dojo_arena_allocate(SIZE, 0, nullptr);
+  for (void*& other : others) CHECK(in(SECOND, other = dojo_heap_allocate(4096, 0, nullptr)))
+  void* beyond = dojo_heap_allocate(SIZE, 0, nullptr);
   CHECK(!in(FIRST, beyond) && !in(SECOND, beyond))  // The driver's own.
-  dojo_arena_free(beyond, SIZE, 0, nullptr);
-  CHECK(dojo_arena_leave() == 1)  // Something is alive.
-  for (void* other : others) dojo_arena_free(other, 4096, 0, nullptr);
-  dojo_arena_free(after, 4096, 0, nullptr);
-  CHECK(dojo_arena_leave() == 0)
-  CHECK(!in(SECOND, dojo_arena_allocate(4096, 0, nullptr)))  // There is no region.
-  CHECK(dojo_arena_open(FIRST, SIZE) == 0)
-  CHECK(in(FIRST, dojo_arena_allocate(4096, 0, nullptr)))  // It is a region as any other again.
+  dojo_heap_free(beyond, SIZE, 0, nullptr);
+  CHECK(dojo_heap_leave() == 1)  // Something is alive.
+  for (void* other : others) dojo_heap_free(other, 4096, 0, nullptr);
+  dojo_heap_free(after, 4096, 0, nullptr);
+  CHECK(dojo_heap_leave() == 0)
+  CHECK(!in(SECOND, dojo_heap_allocate(4096, 0, nullptr)))  // There is no region.
+  CHECK(dojo_heap_open(FIRST, SIZE) == 0)
+  CHECK(in(FIRST, dojo_heap_allocate(4096, 0, nullptr)))  // It is a region as any other again.
   return 0;
 }
 """
@@ -122,11 +122,11 @@ CAPTURING = """
 struct PoolId { uint64_t first, second; };
 extern "C" {
 extern int is_capturing, num_invalid;
-int dojo_arena_open(uint64_t, size_t);
-void* dojo_arena_allocate(ssize_t, int, void*);
-void dojo_arena_free(void*, ssize_t, int, void*);
-void dojo_arena_begin_pool(int, PoolId, void*);
-void dojo_arena_end_pool(int, PoolId);
+int dojo_heap_open(uint64_t, size_t);
+void* dojo_heap_allocate(ssize_t, int, void*);
+void dojo_heap_free(void*, ssize_t, int, void*);
+void dojo_heap_begin_pool(int, PoolId, void*);
+void dojo_heap_end_pool(int, PoolId);
 int cuThreadExchangeStreamCaptureMode(int*);
 }
 constexpr uint64_t BASE = 1 << 20, SIZE = 1 << 16;
@@ -134,22 +134,22 @@ bool in(void* pointer) { return BASE <= (uint64_t)pointer && (uint64_t)pointer <
 #define CHECK(what) if (!(what)) { std::printf("line %d\\n", __LINE__); return 1; }
 int main() {
   void* side = (void*)1;
-  CHECK(dojo_arena_open(BASE, SIZE) == 0)
+  CHECK(dojo_heap_open(BASE, SIZE) == 0)
   void* blocks[16];
-  for (void*& block : blocks) CHECK(in(block = dojo_arena_allocate(4096, 0, side)))
-  for (void* block : blocks) dojo_arena_free(block, 4096, 0, side);  // All is free, and none of it the capture's.
-  dojo_arena_begin_pool(0, {0, 1}, nullptr);
+  for (void*& block : blocks) CHECK(in(block = dojo_heap_allocate(4096, 0, side)))
+  for (void* block : blocks) dojo_heap_free(block, 4096, 0, side);  // All is free, and none of it the capture's.
+  dojo_heap_begin_pool(0, {0, 1}, nullptr);
   is_capturing = 1;
-  for (void*& block : blocks) CHECK(in(block = dojo_arena_allocate(4096, 0, nullptr)))
-  void* beyond = dojo_arena_allocate(4096, 0, nullptr);
+  for (void*& block : blocks) CHECK(in(block = dojo_heap_allocate(4096, 0, nullptr)))
+  void* beyond = dojo_heap_allocate(4096, 0, nullptr);
   CHECK(beyond != nullptr && !in(beyond))
-  dojo_arena_free(beyond, 4096, 0, nullptr);
+  dojo_heap_free(beyond, 4096, 0, nullptr);
   CHECK(num_invalid == 0)
   int mode = 0;
   cuThreadExchangeStreamCaptureMode(&mode);
   CHECK(mode == 0)  // The thread is as careful as before.
   is_capturing = 0;
-  dojo_arena_end_pool(0, {0, 1});
+  dojo_heap_end_pool(0, {0, 1});
   return 0;
 }
 """

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from kerneldojo.devices.cuda.arena import enter_context
+from kerneldojo.devices.cuda.driver import enter_context
 from kerneldojo.devices.cuda.memory import SharedRegion
 from kerneldojo.devices.cuda.spare import Spare
 
 NUM_BYTES = 1 << 26
 WRITER = """
 import sys, torch, triton, triton.language as tl
-from kerneldojo.devices.cuda.arena import enter_context
+from kerneldojo.devices.cuda.driver import enter_context
 from kerneldojo.devices.cuda.memory import SharedRegion
 
 @triton.jit

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from kerneldojo.devices.cuda import page as pages
-from kerneldojo.devices.cuda.arena import CudaArena, Heap
+from kerneldojo.devices.cuda.arena import CudaArena
+from kerneldojo.devices.cuda.heap import Heap
 
 PATIENCE_SECONDS = 120.0
 """A contestant that waits longer for the next window gives up."""

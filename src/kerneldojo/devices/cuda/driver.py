@@ -10,6 +10,8 @@ import importlib
 from functools import cache
 from typing import Any
 
+import torch
+
 
 class CudaError(RuntimeError):
     """The driver refused; the message names the call and the driver's own error name."""
@@ -34,3 +36,10 @@ def call(function: str, *arguments: Any) -> Any:
     if not results:
         return None
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def enter_context(device: int = 0) -> None:
+    """Make the device's primary context current, as torch does, before anything is mapped into it."""
+    torch.cuda.init()
+    torch.cuda.set_device(device)
+    call("cuCtxSetCurrent", call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", device)))

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from kerneldojo.devices.cuda import arena as arenas
 from kerneldojo.devices.cuda import profiler, toolchain, warm
+from kerneldojo.devices.cuda.arena import CudaArena
 from kerneldojo.devices.cuda.build import Builder, Workshop
 from kerneldojo.devices.cuda.calls import CallLoop
+from kerneldojo.devices.cuda.driver import enter_context
 from kerneldojo.devices.cuda.page import WANTS_DEVICE, Page
 from kerneldojo.devices.cuda.silence import OwnKernels
 
@@ -62,7 +63,7 @@ class CudaPlatform:
         self._heap = warm.heap()
         self._fds: list[int] = []
         self._page: Page | None = None
-        self._arena: arenas.CudaArena | None = None
+        self._arena: CudaArena | None = None
         self._fault: BaseException | None = None
         self._is_opening = False
         self.own = OwnKernels()
@@ -99,8 +100,8 @@ class CudaPlatform:
         if self._arena is not None or self._fault is not None:
             return
         try:
-            arenas.enter_context(self._index)
-            arena = arenas.CudaArena.open(self._fds, self._index, self._page)
+            enter_context(self._index)
+            arena = CudaArena.open(self._fds, self._index, self._page)
             self._heap.open(arena.heap)
             self._arena = arena
         except BaseException as fault:
@@ -126,7 +127,7 @@ class CudaPlatform:
         """
         self._is_opening = True
         try:
-            arenas.enter_context(self._index)
+            enter_context(self._index)
             self._map()
             if self._page is None:  # It is opened ahead, when the driver has time for what will be asked later.
                 warm.ask_properties(self._index)
@@ -136,7 +137,7 @@ class CudaPlatform:
             raise self._fault
 
     @property
-    def arena(self) -> arenas.CudaArena:
+    def arena(self) -> CudaArena:
         """Memory shared with the judge; opens the device."""
         if self._arena is None:
             self.open()

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from kerneldojo.devices.cuda import profiler
-from kerneldojo.devices.cuda.arena import Heap, compile_allocator
+from kerneldojo.devices.cuda.heap import Heap, compile_allocator
 from kerneldojo.devices.cuda.launchers import Launchers
 
 CUDA_ERROR_NOT_INITIALIZED = 3

@@ -98,7 +98,7 @@ struct Span {
   size_t bytes;
 };
 
-struct Arena {
+struct Heap {
   std::mutex mutex;
   Driver driver;
   uint64_t base = 0;
@@ -114,14 +114,14 @@ struct Arena {
   std::vector<Span> retired;     // regions that nothing new is taken from
 };
 
-bool is_retired(const Arena& state, uint64_t address) {
+bool is_retired(const Heap& state, uint64_t address) {
   return std::any_of(state.retired.begin(), state.retired.end(), [address](const Span& span) {
     return span.address <= address && address < span.address + span.bytes;
   });
 }
 
-Arena& arena() {
-  static Arena* instance = new Arena();  // never destroyed: torch frees tensors while the process exits
+Heap& heap() {
+  static Heap* instance = new Heap();  // never destroyed: torch frees tensors while the process exits
   return *instance;
 }
 
@@ -132,7 +132,7 @@ size_t size_class(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-void merge_free(Arena& state) {
+void merge_free(Heap& state) {
   for (auto entry = state.free_lists.begin(); entry != state.free_lists.end();) {
     if (entry->first.pool != 0) {
       ++entry;
@@ -159,7 +159,7 @@ void merge_free(Arena& state) {
   state.spans = std::move(merged);
 }
 
-uint64_t take(Arena& state, size_t bytes, Stream stream) {
+uint64_t take(Heap& state, size_t bytes, Stream stream) {
   auto list = state.free_lists.find(Key{state.capture_pool, stream, bytes});
   if (list != state.free_lists.end() && !list->second.empty()) {
     uint64_t address = list->second.back();
@@ -192,8 +192,8 @@ uint64_t take(Arena& state, size_t bytes, Stream stream) {
 extern "C" {
 
 // Hand the mapped region over. Returns 0, or 1 if the driver library lacks what is needed.
-int dojo_arena_open(uint64_t base, size_t size) {
-  Arena& state = arena();
+int dojo_heap_open(uint64_t base, size_t size) {
+  Heap& state = heap();
   std::lock_guard<std::mutex> lock(state.mutex);
   if (!state.driver.load()) return 1;
   state.base = state.next = base;
@@ -201,9 +201,9 @@ int dojo_arena_open(uint64_t base, size_t size) {
   return 0;
 }
 
-void* dojo_arena_allocate(ssize_t bytes, int, Stream stream) {
+void* dojo_heap_allocate(ssize_t bytes, int, Stream stream) {
   if (bytes <= 0) return nullptr;
-  Arena& state = arena();
+  Heap& state = heap();
   size_t rounded = size_class(static_cast<size_t>(bytes));
   std::lock_guard<std::mutex> lock(state.mutex);
   uint64_t address = take(state, rounded, stream);
@@ -227,9 +227,9 @@ void* dojo_arena_allocate(ssize_t bytes, int, Stream stream) {
   return reinterpret_cast<void*>(address);
 }
 
-void dojo_arena_free(void* pointer, ssize_t, int, Stream stream) {
+void dojo_heap_free(void* pointer, ssize_t, int, Stream stream) {
   if (pointer == nullptr) return;
-  Arena& state = arena();
+  Heap& state = heap();
   uint64_t address = reinterpret_cast<uint64_t>(pointer);
   std::lock_guard<std::mutex> lock(state.mutex);
   auto found = state.live.find(address);
@@ -248,16 +248,16 @@ void dojo_arena_free(void* pointer, ssize_t, int, Stream stream) {
   }
 }
 
-void dojo_arena_record_stream(void* pointer, Stream) {
-  Arena& state = arena();
+void dojo_heap_record_stream(void* pointer, Stream) {
+  Heap& state = heap();
   std::lock_guard<std::mutex> lock(state.mutex);
   auto found = state.live.find(reinterpret_cast<uint64_t>(pointer));
   if (found != state.live.end()) found->second.shared = true;
 }
 
 // torch passes the pool's id as std::pair<uint64_t, uint64_t> and, to begin, a std::function by reference.
-void dojo_arena_begin_pool(int, PoolId pool, void*) {
-  Arena& state = arena();
+void dojo_heap_begin_pool(int, PoolId pool, void*) {
+  Heap& state = heap();
   std::lock_guard<std::mutex> lock(state.mutex);
   if (state.capture_pool == 0 && state.base != 0) {  // torch begins the pool first, the capture after it.
     state.driver.synchronize();
@@ -266,15 +266,15 @@ void dojo_arena_begin_pool(int, PoolId pool, void*) {
   state.capture_pool = pool_number(pool);
 }
 
-void dojo_arena_end_pool(int, PoolId) {
-  Arena& state = arena();
+void dojo_heap_end_pool(int, PoolId) {
+  Heap& state = heap();
   std::lock_guard<std::mutex> lock(state.mutex);
   state.capture_pool = 0;
 }
 
 // The graph is gone: its memory serves everybody again.
-void dojo_arena_release_pool(int, PoolId pool) {
-  Arena& state = arena();
+void dojo_heap_release_pool(int, PoolId pool) {
+  Heap& state = heap();
   uint64_t number = pool_number(pool);
   std::lock_guard<std::mutex> lock(state.mutex);
   for (auto& entry : state.live) {
@@ -296,23 +296,23 @@ void dojo_arena_release_pool(int, PoolId pool) {
 }
 
 // Whether every block is filled with 0xff bytes (NaN in every float type) as it is handed out.
-void dojo_arena_poison(int on) {
-  Arena& state = arena();
+void dojo_heap_poison(int on) {
+  Heap& state = heap();
   std::lock_guard<std::mutex> lock(state.mutex);
   state.poison = on != 0;
 }
 
 // The device is idle: blocks that several streams used may be reused.
-void dojo_arena_reclaim() {
-  Arena& state = arena();
+void dojo_heap_reclaim() {
+  Heap& state = heap();
   std::lock_guard<std::mutex> lock(state.mutex);
   for (const Span& span : state.quarantine) state.free_lists[Key{0, nullptr, span.bytes}].push_back(span.address);
   state.quarantine.clear();
 }
 
 // The device is idle, and whoever used the region is done: free memory becomes one piece again, as far as it can.
-void dojo_arena_settle() {
-  Arena& state = arena();
+void dojo_heap_settle() {
+  Heap& state = heap();
   std::lock_guard<std::mutex> lock(state.mutex);
   merge_free(state);
   state.peak_bytes = state.live_bytes;
@@ -320,8 +320,8 @@ void dojo_arena_settle() {
 }
 
 // Another region, mapped beside the present one: whatever is allocated from now on lies in it. The device is idle.
-void dojo_arena_move(uint64_t base, size_t size) {
-  Arena& state = arena();
+void dojo_heap_move(uint64_t base, size_t size) {
+  Heap& state = heap();
   std::lock_guard<std::mutex> lock(state.mutex);
   merge_free(state);
   state.spans.clear();
@@ -332,8 +332,8 @@ void dojo_arena_move(uint64_t base, size_t size) {
 
 // All regions are to be unmapped. Returns 0, or 1, and nothing is changed, if something of it is in use: tensors, or what
 // a CUDA graph will write to again. The device is idle.
-int dojo_arena_leave() {
-  Arena& state = arena();
+int dojo_heap_leave() {
+  Heap& state = heap();
   std::lock_guard<std::mutex> lock(state.mutex);
   merge_free(state);
   if (!state.live.empty() || !state.free_lists.empty() || state.next != state.base) return 1;
@@ -344,8 +344,8 @@ int dojo_arena_leave() {
 }
 
 // live, peak, highest mark, fallback allocations, fallback bytes
-void dojo_arena_statistics(uint64_t out[5]) {
-  Arena& state = arena();
+void dojo_heap_statistics(uint64_t out[5]) {
+  Heap& state = heap();
   std::lock_guard<std::mutex> lock(state.mutex);
   out[0] = state.live_bytes;
   out[1] = state.peak_bytes;
