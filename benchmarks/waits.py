@@ -4,7 +4,8 @@
 
 Every few milliseconds each verdict's thread is asked where it is. In a command, the process that does it is asked too:
 whether it runs (R), sleeps (S) or is in an uninterruptible call (D), and where in the kernel. Told are seconds a
-verdict, outside of windows; with *n* at once they add up to *n* times what passes between windows.
+verdict, outside of windows, by kind and then each; with *n* at once they add up to *n* times what passes between
+windows. *Stopping* is from when somebody has the next window until all others stand still.
 
 A probe beside it, a process with a context of its own that is idle in windows, says how long the driver and the device
 take for next to nothing: a question about memory, an allocation, four bytes set to zero. Where they are busy with
@@ -52,7 +53,8 @@ class Watch:
         """Shared with the probe."""
         self.states = Counter[str]()
         self.num_open = 0
-        self.open_seconds = 0.0
+        self.open_seconds = self.stopping_seconds = 0.0
+        self.gates: list[Any] = []
 
     def begin(self) -> float:
         self.num_open += 1
@@ -104,6 +106,45 @@ def watch_commands(pending: dict[int, tuple[str, Any]]) -> None:
     GatedSession.collect = noted_collect  # type: ignore[method-assign]
 
 
+def watch_gates() -> None:
+    """Note the gates that are made."""
+    from kerneldojo.judging.gate import Gate
+
+    made = Gate.__init__
+
+    def noted(self: Any, *given: Any, **named: Any) -> None:
+        made(self, *given, **named)
+        WATCH.gates.append(self)
+
+    Gate.__init__ = noted  # type: ignore[method-assign]
+
+
+KINDS = {
+    "a hosted process runs": ("command", ", R"),
+    "a hosted process waits for the driver": ("command", ", D"),
+    "a hosted process waits for one that it started": ("command", "do_wait"),
+    "a hosted process stands still": ("command", "signal", "freez", "refrigerator"),
+    "a command was answered": ("command", ", answered"),
+    "a hosted process sleeps": ("command",),
+    "memory's turn": ("turns.",),
+    "a context": ("blanks.",),
+    "a window": ("gate.open_for",),
+    "a birth or an end": ("wire.", ", S"),
+    "nothing to do": ("idle,",),
+    "the judge runs": (", R",),
+    "the judge waits for the driver": (", D",),
+}
+"""Words by which what was seen is told: the first, and one of the others if there are any."""
+
+
+def kind_of(state: str) -> str:
+    """What a verdict waited for; what else there is waits for the interpreter or for a lock."""
+    for kind, (first, *others) in KINDS.items():
+        if first in state and (not others or any(word in state for word in others)):
+            return kind
+    return "the interpreter, or a lock"
+
+
 def place_of(frame: Any) -> str:
     """The innermost three functions of ours."""
     found: list[str] = []
@@ -123,6 +164,7 @@ def sample(ended: threading.Event, pending: dict[int, tuple[str, Any]]) -> None:
         weight, before = now - before, now
         if WATCH.num_open:
             continue
+        WATCH.stopping_seconds += weight * any(gate._owner is not None for gate in WATCH.gates)
         frames = sys._current_frames()
         for thread in threading.enumerate():
             if not thread.name.startswith("ThreadPoolExecutor") or thread.ident not in frames:
@@ -181,6 +223,21 @@ def told(path: Path, begin: int, what: str) -> int:
     return len(found) // ROW.size * ROW.size
 
 
+def show(num: int, seconds: float, what: str) -> None:
+    print(f"{what}: {60 * num / seconds:.1f} a minute, {seconds / num:.3f} s a verdict, windows")
+    print(
+        f"  {WATCH.open_seconds / num:.3f} s, stopping {WATCH.stopping_seconds / num:.3f} s; between them, s a verdict:"
+    )
+    kinds = Counter[str]()
+    for state, total in WATCH.states.items():
+        kinds[kind_of(state)] += total  # type: ignore[assignment]
+    for kind, total in kinds.most_common():
+        print(f"    {total / num:.3f}  {kind}")
+    print("  each:")
+    for state, total in WATCH.states.most_common(MOST_ROWS):
+        print(f"    {total / num:.3f}  {state}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda:0")
@@ -192,6 +249,7 @@ def main() -> None:
     pending: dict[int, tuple[str, Any]] = {}
     watch_commands(pending)
     watch_windows(WATCH.begin, WATCH.end)
+    watch_gates()
     chosen = cases(arguments.size)
     kind = multiprocessing.get_context("fork")
     beside, place = None, 0
@@ -206,7 +264,7 @@ def main() -> None:
         with warmed(chosen, arguments.device, at_once, Pace()) as judged:
             place = path.stat().st_size
             WATCH.states.clear()
-            WATCH.open_seconds = 0.0
+            WATCH.open_seconds = WATCH.stopping_seconds = 0.0
             ended = threading.Event()
             sampler = threading.Thread(target=sample, args=(ended, pending))
             sampler.start()
@@ -215,13 +273,7 @@ def main() -> None:
             seconds = time.monotonic() - start
             ended.set()
             sampler.join()
-        num = arguments.num
-        print(
-            f"{at_once} at once, {dict(statuses)}: {60 * num / seconds:.1f} a minute, {seconds / num:.3f} s a verdict,"
-        )
-        print(f"  windows {WATCH.open_seconds / num:.3f} s; waited for between them, seconds a verdict:")
-        for state, total in WATCH.states.most_common(MOST_ROWS):
-            print(f"    {total / num:.3f}  {state}", flush=True)
+        show(arguments.num, seconds, f"{at_once} at once, {dict(statuses)}")
         place = told(path, place, "beside verdicts")
     if beside is not None:
         beside.kill()

@@ -9,7 +9,7 @@ import textwrap
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kerneldojo.episodes import extract
@@ -202,7 +202,16 @@ def test_any_text_is_read_and_nothing_is_made_up(text):
 WORDS = st.text(st.characters(blacklist_characters="`~<>\r\x00", blacklist_categories=["Cs"]), max_size=60)
 
 
+@pytest.mark.parametrize("quote", ['"', "'", "`"])
+def test_a_tag_in_quotation_marks_closes_a_thought_that_nothing_else_closes(quote):
+    quoted = f"{quote}</think>{quote}"
+    assert extract(f"<think>I write {quoted}.\n{block(OTHER)}</think>\n{block(GOOD)}").code == GOOD
+    assert extract(f"<think>I write {quoted}.\n{block(OTHER)}{quoted}\n{block(GOOD)}").code == GOOD
+    assert extract(f"<think>I would write\n{block(OTHER)}").code is None
+
+
 @given(before=WORDS, thoughts=WORDS, after=WORDS, code=st.sampled_from([TRITON, CUDA, GOOD]))
+@example(before='"', thoughts='"', after="", code=GOOD)
 @settings(max_examples=100, deadline=None)
 def test_an_answer_survives_any_prose_around_it(before, thoughts, after, code):
     text = f"<think>{thoughts}\n{block(OTHER)}</think>{before}\n{block(code)}\n{after}"

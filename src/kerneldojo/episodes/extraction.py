@@ -37,8 +37,11 @@ def _tag(tag: str) -> str:
     return rf"(?:(?<![\"'`]){tag}|{tag}(?![\"']|`(?!``)))"
 
 
+CLOSING = "</(?:think|thinking|reasoning)>"
 THINKING = re.compile(_tag("<(?:think|thinking|reasoning)>"), re.IGNORECASE)
-THOUGHT = re.compile(_tag("</(?:think|thinking|reasoning)>"), re.IGNORECASE)
+THOUGHT = re.compile(_tag(CLOSING), re.IGNORECASE)
+QUOTED_THOUGHT = re.compile(rf".*{CLOSING}", re.IGNORECASE | re.DOTALL)
+"""Up to the last closing tag, in quotation marks or not."""
 ANSWER = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.IGNORECASE | re.DOTALL)
 INVISIBLE = dict.fromkeys(map(ord, "\ufeff\u200b\u2060"))
 """Characters without width, which some models put around fences and which are an error in code."""
@@ -161,7 +164,8 @@ class _Reader:
                 return
 
     def _thought(self, start: int) -> int:
-        closing = THOUGHT.search(self.text, start)
+        """Where it ends; one that nothing else closes ends at what would be a tag that is only talked of."""
+        closing = THOUGHT.search(self.text, start) or QUOTED_THOUGHT.match(self.text, start)
         return closing.end() if closing else len(self.text)
 
     def _fence(self, at: int) -> re.Match[str] | None:
