@@ -13,6 +13,7 @@ from cases import Case
 
 from kerneldojo.judging import Judge
 from kerneldojo.judging.guest import Guest
+from kerneldojo.judging.processes import Session
 from kerneldojo.pool.worker import SWITCH_SECONDS
 from kerneldojo.schema.pace import Pace
 
@@ -34,6 +35,17 @@ def warmed(chosen: list[Case], device: str, at_once: int, pace: Pace) -> Generat
         list(threads.map(status, range(WARM_NUMBERS, WARM_NUMBERS + len(chosen) + at_once)))
         yield lambda num: Counter(threads.map(status, range(num)))
     judge.close()
+
+
+def watch_posts(note: Callable[[Session, str], None]) -> None:
+    """Call `note` with a session and the name of the command that it is about to be sent."""
+    post = Session.post
+
+    def noted(self: Session, operation: str, *given: Any, **fields: Any) -> None:
+        note(self, f"{operation}: {fields['what']}" if operation == "platform" else operation)
+        post(self, operation, *given, **fields)
+
+    Session.post = noted  # type: ignore[method-assign]
 
 
 def watch_windows(begin: Callable[[], Any], end: Callable[[Any], None]) -> None:

@@ -19,7 +19,7 @@ ROW = struct.Struct("<3d")
 QUESTIONS = ("memory asked about", "memory allocated, freed", "four bytes set")
 
 
-def probe(is_open: mmap.mmap, path: str, number: int) -> None:
+def probe(is_open: mmap.mmap, path: Path, number: int) -> None:
     """Ask the driver and the device for next to nothing, until killed; what each took goes into a file."""
     driver = ctypes.CDLL("libcuda.so.1")
     context, address = ctypes.c_void_p(), ctypes.c_uint64()
@@ -43,7 +43,7 @@ def probe(is_open: mmap.mmap, path: str, number: int) -> None:
         driver.cuCtxSynchronize()
         t3 = time.perf_counter()
         if not is_open[0]:
-            with open(path, "ab") as file:  # noqa: PTH123
+            with path.open("ab") as file:
                 file.write(ROW.pack(t1 - t0, t2 - t1, t3 - t2))
 
 

@@ -27,9 +27,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from cases import cases
-from judged import warmed, watch_windows
+from judged import warmed, watch_posts, watch_windows
 from processors import Used, machine, process
 
+from kerneldojo.judging.processes import Session
 from kerneldojo.schema.pace import Pace
 
 SAMPLE_SECONDS = 0.004
@@ -79,14 +80,10 @@ SPENT = Spent()
 
 def watch_commands() -> None:
     """Note what each command costs the process that does it."""
-    from kerneldojo.judging.processes import Session
+    collect = Session.collect
 
-    post, collect = Session.post, Session.collect
-
-    def noted_post(self: Any, operation: str, *given: Any, **fields: Any) -> None:
-        name = operation if operation != "platform" else f"{operation}: {fields['what']}"
-        self.noted = (name, of_process(self._pid) if self._pid else Used(0.0, 0.0))
-        post(self, operation, *given, **fields)
+    def note(session: Any, name: str) -> None:
+        session.noted = (name, of_process(session._pid) if session._pid else Used(0.0, 0.0))
 
     def noted_collect(self: Any, timeout: float) -> dict[str, Any]:
         try:
@@ -95,7 +92,7 @@ def watch_commands() -> None:
             if self._pid:
                 SPENT.add(self.noted[0], self.noted[1], of_process(self._pid))
 
-    Session.post = noted_post  # type: ignore[method-assign]
+    watch_posts(note)
     Session.collect = noted_collect  # type: ignore[method-assign]
 
 

@@ -22,17 +22,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from cases import cases
-from judged import warmed, watch_windows
+from judged import warmed, watch_posts, watch_windows
 from next_to_nothing import probe, told
-from processor_time import function_of
 
+from kerneldojo.judging.gate import Gate
+from kerneldojo.judging.gated_session import GatedSession
 from kerneldojo.schema.pace import Pace
 
 SAMPLE_SECONDS = 0.005
@@ -45,10 +46,11 @@ class Watch:
     def __init__(self) -> None:
         self.is_open = mmap.mmap(-1, 1)
         """Shared with the probe."""
-        self.states = Counter[str]()
+        self.states = defaultdict[str, float](float)
+        """Seconds of all verdicts together."""
         self.num_open = 0
         self.open_seconds = self.stopping_seconds = 0.0
-        self.gates: list[Any] = []
+        self.gates: list[Gate] = []
 
     def begin(self) -> float:
         self.num_open += 1
@@ -80,14 +82,10 @@ def state_of_task(task: Path) -> str:
 
 def watch_commands(pending: dict[int, tuple[str, Any]]) -> None:
     """Note which thread waits for which command of whom."""
-    from kerneldojo.judging.gated_session import GatedSession
-    from kerneldojo.judging.processes import Session
+    collect = GatedSession.collect
 
-    post, collect = Session.post, GatedSession.collect
-
-    def noted_post(self: Any, operation: str, *given: Any, **fields: Any) -> None:
-        self.noted = operation if operation != "platform" else f"{operation}: {fields['what']}"
-        post(self, operation, *given, **fields)
+    def note(session: Any, name: str) -> None:
+        session.noted = name
 
     def noted_collect(self: Any, timeout: float) -> dict[str, Any]:
         pending[threading.get_ident()] = (self.noted, self)
@@ -96,14 +94,12 @@ def watch_commands(pending: dict[int, tuple[str, Any]]) -> None:
         finally:
             pending.pop(threading.get_ident(), None)
 
-    Session.post = noted_post  # type: ignore[method-assign]
+    watch_posts(note)
     GatedSession.collect = noted_collect  # type: ignore[method-assign]
 
 
 def watch_gates() -> None:
     """Note the gates that are made."""
-    from kerneldojo.judging.gate import Gate
-
     made = Gate.__init__
 
     def noted(self: Any, *given: Any, **named: Any) -> None:
@@ -166,12 +162,11 @@ def sample(ended: threading.Event, pending: dict[int, tuple[str, Any]]) -> None:
             where = place_of(frames[thread.ident])
             noted = pending.get(thread.ident)
             if noted is not None:
-                where = f"command {noted[0]}, {state_of(noted[1]._pid)}"
-                if "set_busy" in function_of(frames[thread.ident]):
-                    where = f"command {noted[0]}, answered"
+                is_answered = where.startswith("gate.set_busy")
+                where = f"command {noted[0]}, {'answered' if is_answered else state_of(noted[1]._pid)}"
             else:
                 where += f", {state_of_task(self_tasks / str(thread.native_id))}"
-            WATCH.states[where] += weight  # type: ignore[assignment]
+            WATCH.states[where] += weight
 
 
 def show(num: int, seconds: float, what: str) -> None:
@@ -179,14 +174,13 @@ def show(num: int, seconds: float, what: str) -> None:
     print(
         f"  {WATCH.open_seconds / num:.3f} s, stopping {WATCH.stopping_seconds / num:.3f} s; between them, s a verdict:"
     )
-    kinds = Counter[str]()
+    kinds = defaultdict[str, float](float)
     for state, total in WATCH.states.items():
-        kinds[kind_of(state)] += total  # type: ignore[assignment]
-    for kind, total in kinds.most_common():
-        print(f"    {total / num:.3f}  {kind}")
-    print("  each:")
-    for state, total in WATCH.states.most_common(MOST_ROWS):
-        print(f"    {total / num:.3f}  {state}", flush=True)
+        kinds[kind_of(state)] += total
+    for title, sums in (("by kind", kinds), ("each", WATCH.states)):
+        print(f"  {title}:")
+        for name, total in sorted(sums.items(), key=lambda row: -row[1])[:MOST_ROWS]:
+            print(f"    {total / num:.3f}  {name}", flush=True)
 
 
 def main() -> None:
@@ -207,7 +201,7 @@ def main() -> None:
     path = Path(tempfile.mkstemp(prefix="waits-")[1])
     if not arguments.no_probe:
         number = int(arguments.device.partition(":")[2] or 0)
-        beside = kind.Process(target=probe, args=(WATCH.is_open, str(path), number), daemon=True)
+        beside = kind.Process(target=probe, args=(WATCH.is_open, path, number), daemon=True)
         beside.start()
         time.sleep(2.5)
         place = told(path, 0, "alone")
