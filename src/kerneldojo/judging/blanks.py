@@ -113,9 +113,13 @@ class Blanks:
     def end_moment(self) -> None:
         """It was: who is at it stands still, if enough are ready."""
         with self._changed:
-            if not self._is_good():
-                for session in self._opening:
-                    session.stop_directly()
+            self._stop_unless_good()
+
+    def _stop_unless_good(self) -> None:
+        """Have those that run only because there was none to be had stand still; who calls has the lock."""
+        if not self._is_good():
+            for session in self._opening:
+                session.stop_directly()
 
     def _is_good(self) -> bool:
         """Whether to make some now, or for nobody any more; who calls has the lock."""
@@ -196,6 +200,7 @@ class Blanks:
             is_wanted = self._is_wanted(request)
             if is_wanted and made is not None:
                 self._ready.append(made)
+                self._stop_unless_good()
             if is_wanted:
                 self._fault = fault
         if made is not None and not is_wanted:
