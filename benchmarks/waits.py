@@ -48,6 +48,8 @@ class Watch:
         """Shared with the probe."""
         self.states = defaultdict[str, float](float)
         """Seconds of all verdicts together."""
+        self.stopping = defaultdict[str, float](float)
+        """Those of them in which somebody had the next window and others had not stopped, by what these were at."""
         self.num_open = 0
         self.open_seconds = self.stopping_seconds = 0.0
         self.gates: list[Gate] = []
@@ -109,6 +111,9 @@ def watch_gates() -> None:
     Gate.__init__ = noted  # type: ignore[method-assign]
 
 
+STOPPED = ("gate.", "guest.wait", "idle")
+"""What those are at whom no window waits for: besides commands."""
+
 KINDS = {
     "a hosted process runs": ("command", ", R"),
     "a hosted process waits for the driver": ("command", ", D"),
@@ -154,13 +159,16 @@ def sample(ended: threading.Event, pending: dict[int, tuple[str, Any]]) -> None:
         weight, before = now - before, now
         if WATCH.num_open:
             continue
-        WATCH.stopping_seconds += weight * any(gate._owner is not None for gate in WATCH.gates)
+        is_stopping = any(gate._owner is not None for gate in WATCH.gates)
+        WATCH.stopping_seconds += weight * is_stopping
         frames = sys._current_frames()
         for thread in threading.enumerate():
             if not thread.name.startswith("ThreadPoolExecutor") or thread.ident not in frames:
                 continue
             where = place_of(frames[thread.ident])
             noted = pending.get(thread.ident)
+            if is_stopping and noted is None and not any(word in where for word in STOPPED):
+                WATCH.stopping[where] += weight
             if noted is not None:
                 is_answered = where.startswith("gate.set_busy")
                 where = f"command {noted[0]}, {'answered' if is_answered else state_of(noted[1]._pid)}"
@@ -177,7 +185,7 @@ def show(num: int, seconds: float, what: str) -> None:
     kinds = defaultdict[str, float](float)
     for state, total in WATCH.states.items():
         kinds[kind_of(state)] += total
-    for title, sums in (("by kind", kinds), ("each", WATCH.states)):
+    for title, sums in (("by kind", kinds), ("each", WATCH.states), ("windows waited for", WATCH.stopping)):
         print(f"  {title}:")
         for name, total in sorted(sums.items(), key=lambda row: -row[1])[:MOST_ROWS]:
             print(f"    {total / num:.3f}  {name}", flush=True)
@@ -209,6 +217,7 @@ def main() -> None:
         with warmed(chosen, arguments.device, at_once, Pace()) as judged:
             place = path.stat().st_size
             WATCH.states.clear()
+            WATCH.stopping.clear()
             WATCH.open_seconds = WATCH.stopping_seconds = 0.0
             ended = threading.Event()
             sampler = threading.Thread(target=sample, args=(ended, pending))

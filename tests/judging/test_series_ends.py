@@ -16,7 +16,7 @@ from kerneldojo.judging.preparation import Prepared
 from kerneldojo.judging.protocol import protocol
 from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.ruling import Ruling
-from kerneldojo.judging.sides import SideEnded, side
+from kerneldojo.judging.sides import ArgumentSets, SideEnded, side
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Problem, Status, Timing
 from kerneldojo.schema.pace import Pace
@@ -94,7 +94,8 @@ def run(
     match.contestant = SimpleNamespace(hosted=parties["contestant"])
     findings = Findings(Problem(name="p", source="pass"), Candidate(source="pass"), protocol("quick"), "cuda:0")
     hosted: Any = dict(parties)
-    prepared = Prepared(None, inputs or Inputs(), [], [], hosted, {name: [] for name in parties})  # type: ignore[arg-type]
+    inputs = inputs or Inputs()
+    prepared = Prepared(inputs, ArgumentSets([], inputs), [], [], hosted, {name: [] for name in parties})
     timing.run(bench, prepared, match, findings)
     return prepared
 

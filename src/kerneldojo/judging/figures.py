@@ -83,7 +83,7 @@ def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> 
     prepared.inputs.forget_bases()  # There may be no room for them beside what they are compared with.
     inspection.compare()
     while inspection.witnesses:
-        _check(match, inspection.witnesses.pop(), prepared.values)
+        _check(match, inspection.witnesses.pop(), prepared.arguments.values)
     _check_before_the_clock(prepared.result)
     _fill(bench, findings, match, prepared.result)
     _hold_against_limit(bench, findings)

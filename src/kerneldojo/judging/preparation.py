@@ -20,7 +20,7 @@ from kerneldojo.judging.inspection import Inspection
 from kerneldojo.judging.outputs import check_kinds
 from kerneldojo.judging.rounds import Match, secret_seed
 from kerneldojo.judging.ruling import Ruling
-from kerneldojo.judging.sides import compile_baseline, nodes
+from kerneldojo.judging.sides import ArgumentSets, compile_baseline
 from kerneldojo.judging.twin import TWIN_SECONDS
 from kerneldojo.judging.verdict import Findings
 
@@ -35,9 +35,8 @@ REPEATED = "timed inputs were repeated, for nothing may be changed in them: a ke
 class Prepared:
     """Everything that windows need, made while others may still use the device."""
 
-    values: Any
-    """The structure of a set of inputs; its tensors have no content."""
     inputs: InputSets
+    arguments: ArgumentSets
     outputs: list[Layout]
     """Of the reference."""
     layouts: list[Layout]
@@ -96,7 +95,9 @@ def prepare(match: Match, drawn: list[Any], region: SharedRegion, findings: Find
     inputs = InputSets(region, bases, ways, count)
     inputs.refresh(count)
     hosted = {"contestant": contestant.hosted, "reference": reference.hosted}
-    sets = {name: nodes(party, drawn[0], inputs) for name, party in hosted.items()}
+    structure = tree.with_tensors(drawn[0], iter([tensor.to("meta") for tensor in bases[0]]))
+    arguments = ArgumentSets(structure, inputs)
+    sets = {name: arguments.of(party) for name, party in hosted.items()}
     findings.timed_sets = sets["contestant"]
     compile_baseline(reference, sets["reference"], findings)
     expected = reference.expect("timed", drawn[0], ("native",), secret_seed())
@@ -105,8 +106,8 @@ def prepare(match: Match, drawn: list[Any], region: SharedRegion, findings: Find
     answer = contestant.call("timed", contestant.hosted.give(drawn[0]), secret_seed())
     check_kinds(answer, outputs)  # Samples of both sides are read and compared by where their elements lie.
     return Prepared(
-        values=tree.with_tensors(drawn[0], iter([tensor.to("meta") for tensor in bases[0]])),
         inputs=inputs,
+        arguments=arguments,
         outputs=outputs,
         layouts=[Layout.of(tensor) for tensor in answer.outputs],
         hosted=hosted,
@@ -145,4 +146,4 @@ def add_twin(prepared: Prepared, twin: Contestant) -> None:
     except Ruling:
         return
     prepared.hosted["twin"] = twin.hosted
-    prepared.sets["twin"] = nodes(twin.hosted, prepared.values, prepared.inputs)
+    prepared.sets["twin"] = prepared.arguments.of(twin.hosted)

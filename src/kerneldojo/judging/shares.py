@@ -8,7 +8,7 @@ What is timed needs more: timed inputs, that reference runner, contestant and si
 outputs of as many calls. The more of them fit, the longer a window is and the fewer are needed. With one or two
 verdicts at once they have that from the beginning: a part for inputs, and half of their heap. With more, few are timed
 or about to be at any time. So a verdict gets that memory when its rounds are passed, in its turn (`judging.turns`), and
-its processes then have a heap of five parts instead.
+its processes then have a heap of six parts instead: four for outputs, and as much as calls had in the rounds.
 
 Processes that were opened ahead have a contestant's first share where what is timed gets its memory late and there is
 room for it. Else they have none: elsewhere what a contestant has depends on its runner.
@@ -39,9 +39,9 @@ FEWEST_STAGED = 3
 theirs or are cleared away after it."""
 FEWEST_TIMED = 2
 """Verdicts that have such memory at once, at least: one in a window, and the next."""
-TIMED_INPUT_PARTS = 2.5
-TIMED_HEAP_PARTS = 5.0
-"""Of each process; outputs have half of it."""
+TIMED_INPUT_PARTS = 4.0
+TIMED_HEAP_PARTS = TIMED_INPUT_PARTS + HEAP_PARTS
+"""Of each process: room for outputs as large as the inputs, and what its calls have fitted into before."""
 AHEAD_PARTS = 1 + HEAP_PARTS
 """Of a process that was opened ahead, where it has any."""
 LARGEST_SHARE = 16

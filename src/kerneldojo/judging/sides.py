@@ -24,10 +24,28 @@ class SideEnded(Exception):
         self.side, self.end = side, end
 
 
-def nodes(hosted: Hosted, values: Any, inputs: InputSets) -> list[tree.Node]:
-    """Argument trees, one a call, whose tensors lie in the shared inputs."""
-    arena = hosted.arena
-    base = arena.base(arena.inputs)
+class ArgumentSets:
+    """The argument trees of timed calls, for each side: those that map the inputs at one place have them in common.
+
+    Args:
+        values: the structure of a set of inputs; its tensors have no content.
+        inputs: where they lie.
+    """
+
+    def __init__(self, values: Any, inputs: InputSets) -> None:
+        self.values, self._inputs = values, inputs
+        self._made: dict[int, list[tree.Node]] = {}
+
+    def of(self, hosted: Hosted) -> list[tree.Node]:
+        """A side's, one a call."""
+        base = hosted.arena.base(hosted.arena.inputs)
+        if base not in self._made:
+            self._made[base] = _nodes(base, self.values, self._inputs)
+        return self._made[base]
+
+
+def _nodes(base: int, values: Any, inputs: InputSets) -> list[tree.Node]:
+    """Argument trees, one a call, whose tensors lie in the shared inputs, which begin at `base`."""
 
     def node(index: int) -> tree.Node:
         numbers = iter(range(len(inputs.layouts)))

@@ -44,6 +44,7 @@ class Heap:
 class Arena:
     def __init__(self) -> None:
         self.page, self.heap = Page.create((HEAP_BYTES,)), Heap()
+        self.outputs_bytes = HEAP_BYTES // 2
 
     def base(self, _: Heap) -> int:
         return 0

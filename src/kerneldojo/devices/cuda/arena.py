@@ -59,6 +59,8 @@ class CudaArena:
         self.page = page
         self.exchange, self.heap = regions[0], regions[1]
         """The heap is where new tensors are made: the last one, where there is more than one (`extend`)."""
+        self.outputs_bytes = self.heap.size // 2
+        """Of the heap, what outputs of timed calls may take: the rest is for weights, and for what calls need."""
         self.inputs: SharedRegion | None = regions[2] if len(regions) > 2 else None
         self.device = torch.device("cuda", device)
         self.num_bytes = self.exchange.size
@@ -153,6 +155,8 @@ class CudaArena:
 
     def _add(self, inputs: SharedRegion, heap: SharedRegion, owned: Sequence[SharedRegion]) -> None:
         self._regions += [inputs, heap]
+        # Calls have fitted into the former heap: who has as much beside outputs needs no more.
+        self.outputs_bytes = max(heap.size // 2, heap.size - self.heap.size)
         self.inputs, self.heap = inputs, heap
         self._owned += owned
 

@@ -121,5 +121,5 @@ def _warm_up(rounds: Rounds, longest: int, effort: Effort) -> list[float]:
 
 
 def _room(side: Side) -> int:
-    """How many calls' outputs fit into half of a side's heap, two at least: a slope needs them."""
-    return max(2, side.arena.heap.size // 2 // max(1, set_bytes(side.layouts)))
+    """How many calls' outputs a side's heap has room for, two at least: a slope needs them."""
+    return max(2, side.arena.outputs_bytes // max(1, set_bytes(side.layouts)))
