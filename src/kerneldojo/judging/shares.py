@@ -8,7 +8,8 @@ What is timed needs more: timed inputs, that reference runner, contestant and si
 outputs of as many calls. The more of them fit, the longer a window is and the fewer are needed. With one or two
 verdicts at once they have that from the beginning: a part for inputs, and half of their heap. With more, few are timed
 or about to be at any time. So a verdict gets that memory when its rounds are passed, in its turn (`judging.turns`), and
-its processes then have a heap of six parts instead: four for outputs, and as much as calls had in the rounds.
+its processes then have another heap: outputs have as much of it as there is for inputs, and calls what they had in the
+rounds.
 
 Processes that were opened ahead have a contestant's first share where what is timed gets its memory late and there is
 room for it. Else they have none: elsewhere what a contestant has depends on its runner.
@@ -39,9 +40,9 @@ FEWEST_STAGED = 3
 theirs or are cleared away after it."""
 FEWEST_TIMED = 2
 """Verdicts that have such memory at once, at least: one in a window, and the next."""
-TIMED_INPUT_PARTS = 4.0
-TIMED_HEAP_PARTS = TIMED_INPUT_PARTS + HEAP_PARTS
-"""Of each process: room for outputs as large as the inputs, and what its calls have fitted into before."""
+TIMED_INPUT_PARTS = (4.0, 3.0)
+"""For the inputs of timed calls, and for their outputs in each process: the first, or the second where with that there
+would be less of anything else."""
 AHEAD_PARTS = 1 + HEAP_PARTS
 """Of a process that was opened ahead, where it has any."""
 LARGEST_SHARE = 16
@@ -108,7 +109,7 @@ class Shares:
     @property
     def timed_heap_bytes(self) -> int:
         """For all tensors of one hosted process from when it is about to be timed, where that is another heap."""
-        return int(TIMED_HEAP_PARTS * self.part_bytes)
+        return int((self.input_parts + HEAP_PARTS) * self.part_bytes)
 
     @property
     def judge_bytes(self) -> int:
@@ -119,8 +120,7 @@ class Shares:
     def most_bytes(self) -> int:
         """What all of it takes at most."""
         parts = self.capacity * (self.num_processes * (1 + self.heap_parts) + self.judge_parts)
-        parts += (self.num_timed or self.capacity) * self.input_parts
-        parts += self.num_timed * self.num_processes * TIMED_HEAP_PARTS
+        parts += _timed_parts(self.num_timed, self.input_parts) if self.num_timed else self.capacity * self.input_parts
         parts += AHEAD_PARTS * self.num_ahead if self.are_furnished else 0
         contexts = num_contexts(self.capacity, self.num_kept, self.num_ahead)
         return JUDGE_BYTES + int(parts * self.part_bytes) + contexts * CONTEXT_BYTES
@@ -138,30 +138,34 @@ class Shares:
             capacity -= 1
         num_timed = max(FEWEST_TIMED, capacity // 2) if capacity >= FEWEST_STAGED else 0
 
-        def has_room(num_kept: int, num_ahead: int) -> bool:
-            contexts = num_contexts(capacity, num_kept, num_ahead)
-            return _part_bytes(total_bytes, capacity, contexts, num_timed) >= ROOMY_PART_BYTES
+        most_kept, input_parts = min(2 * capacity - 1, MAX_KEPT), TIMED_INPUT_PARTS[0]
 
+        def has_room(num_kept: int, num_ahead: int, num_furnished: int = 0) -> bool:
+            contexts = num_contexts(capacity, num_kept, num_ahead)
+            timed = _timed_parts(num_timed, input_parts)
+            return _part_bytes(total_bytes, capacity, contexts, timed, num_furnished) >= ROOMY_PART_BYTES
+
+        if not has_room(most_kept, num_ahead, num_ahead):
+            input_parts = TIMED_INPUT_PARTS[1]
         while num_timed and not has_room(capacity, fewest):  # A runner that is made anew costs more than windows.
             num_timed = num_timed - 1 if num_timed > FEWEST_TIMED else 0
         num_ahead = num_ahead if capacity > 1 else 0
         while num_ahead > fewest and not has_room(0, num_ahead):
             num_ahead -= 1
-        num_kept = min(2 * capacity - 1, MAX_KEPT)
+        num_kept = most_kept
         while num_kept and not has_room(num_kept, num_ahead):
             num_kept -= 1
         contexts = num_contexts(capacity, num_kept, num_ahead)
-        part_bytes = _part_bytes(total_bytes, capacity, contexts, num_timed, num_ahead)
-        are_furnished = bool(num_timed and num_ahead) and part_bytes >= ROOMY_PART_BYTES
-        if not are_furnished:
-            part_bytes = _part_bytes(total_bytes, capacity, contexts, num_timed)
+        are_furnished = bool(num_timed and num_ahead) and has_room(num_kept, num_ahead, num_ahead)
+        timed = _timed_parts(num_timed, input_parts)
+        part_bytes = _part_bytes(total_bytes, capacity, contexts, timed, num_ahead if are_furnished else 0)
         if capacity == 1:  # Or a problem that has to be judged alone would have smaller parts than the others.
             part_bytes = min(part_bytes, cls.whole(total_bytes).part_bytes)
         return cls(
             capacity,
             num_kept,
             max(part_bytes, 1 << 21),
-            input_parts=TIMED_INPUT_PARTS if num_timed else 1,
+            input_parts=input_parts if num_timed else 1,
             num_ahead=num_ahead,
             num_timed=num_timed,
             are_furnished=are_furnished,
@@ -198,9 +202,15 @@ def num_contexts(capacity: int, num_kept: int, num_ahead: int = 0) -> int:
     return 3 * capacity + num_kept + num_ahead
 
 
-def _part_bytes(total_bytes: int, capacity: int, num_contexts: int, num_timed: int = 0, num_furnished: int = 0) -> int:
+def _timed_parts(num_timed: int, input_parts: float) -> float:
+    """What verdicts have that are about to be timed, all of them together."""
+    return num_timed * (input_parts + NUM_PROCESSES * (input_parts + HEAP_PARTS))
+
+
+def _part_bytes(
+    total_bytes: int, capacity: int, num_contexts: int, timed_parts: float = 0.0, num_furnished: int = 0
+) -> int:
     free = total_bytes - JUDGE_BYTES - num_contexts * CONTEXT_BYTES
-    parts = capacity * (NUM_PROCESSES * (1 + HEAP_PARTS) + JUDGE_PARTS) + (0 if num_timed else capacity)
-    parts += num_timed * (TIMED_INPUT_PARTS + NUM_PROCESSES * TIMED_HEAP_PARTS)
+    parts = capacity * (NUM_PROCESSES * (1 + HEAP_PARTS) + JUDGE_PARTS) + (timed_parts or capacity)
     parts += num_furnished * AHEAD_PARTS
     return min(int(free / parts), total_bytes // (LARGEST_SHARE * capacity))
