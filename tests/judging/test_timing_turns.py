@@ -75,6 +75,17 @@ def test_it_is_given_when_rounds_are_passed_and_to_all_three(
     assert contestant.index("platform") > contestant.index("call")
 
 
+@pytest.mark.parametrize("told", [True, False, None, "yes"])
+def test_whose_calls_did_not_fit_before_has_more_of_it_for_them(
+    bench: StagedBench, windows: Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Any
+) -> None:
+    halved: list[HostArena] = []
+    monkeypatch.setattr(HostArena, "leave_half", lambda arena: halved.append(arena), raising=False)
+    says = MAPS.replace("{}", f"{{'has_overflowed': {told!r}}}")
+    passed(judge(bench, HONEST + says, tmp_path, problem=Problem(name="swish", source=PROBLEM.source + says)))
+    assert len(halved) == (3 if told is True else 0), "runner, contestant and twin"
+
+
 def test_nobody_else_has_it_meanwhile(
     bench: StagedBench, windows: Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -137,7 +137,9 @@ class Contestant:
 
     def extend(self, descriptors: list[int], sizes: list[int]) -> None:
         """Give it the memory that it is timed in: see `CudaArena.extend`."""
-        self.ask("platform", "being prepared", what="extend", descriptors=descriptors, sizes=sizes)
+        answer = self.ask("platform", "being prepared", what="extend", descriptors=descriptors, sizes=sizes)
+        if answer.get("has_overflowed") is True:
+            self.hosted.arena.leave_half()
 
     def post_open(self) -> None:
         """Begin to make its context; raises `HostedEnd`. Whose fault it is depends on what has run in it."""

@@ -234,7 +234,9 @@ class Reference:
 
     def extend(self, descriptors: list[int], sizes: list[int]) -> None:
         """Give it the memory that it is timed in: see `CudaArena.extend`."""
-        self._ask("platform", "being prepared", what="extend", descriptors=descriptors, sizes=sizes)
+        answer = self._ask("platform", "being prepared", what="extend", descriptors=descriptors, sizes=sizes)
+        if answer.get("has_overflowed") is True:
+            self.hosted.arena.leave_half()
 
     def settle(self) -> bool:
         """Forget all instances, and be as a fresh process would be, as far as one that has run can, without memory.

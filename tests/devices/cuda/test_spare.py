@@ -110,6 +110,8 @@ def test_what_it_was_timed_in_serves_the_next_one_too_but_not_the_runners_inputs
     assert contestant.outputs_bytes == first.size // 2
     assert contestant.extend(9000, inputs) == ([], [inputs.size, 9216])
     assert contestant.outputs_bytes == 9216 - first.size, "beside what calls have fitted into before"
+    contestant.leave_half()
+    assert contestant.outputs_bytes == 9216 // 2
     assert contestant.heap not in (first, inputs)
     assert contestant.inputs is inputs
     sizes = [contestant.exchange.size, first.size, inputs.size, contestant.heap.size]

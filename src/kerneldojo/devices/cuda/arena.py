@@ -160,6 +160,10 @@ class CudaArena:
         self.inputs, self.heap = inputs, heap
         self._owned += owned
 
+    def leave_half(self) -> None:
+        """Calls have not fitted into the former heap: half of this one is theirs."""
+        self.outputs_bytes = self.heap.size // 2
+
     @property
     def fds(self) -> list[int]:
         """Descriptors to pass on: page, exchange, heap and, if there are any, inputs."""

@@ -290,12 +290,16 @@ class CudaPlatform:
         return {"kernels": profiler.summary(records, len(sets))[:512], "even": even}
 
     def do_extend(self, command: dict[str, Any], *_: Any) -> dict[str, Any]:
-        """Map timed inputs and a larger heap, whose descriptors came beside the command; `sizes` in bytes."""
+        """Map timed inputs and a larger heap, whose descriptors came beside the command; `sizes` in bytes.
+
+        `has_overflowed` says whether calls have needed more than the former heap: then they have a larger part of this.
+        """
         self.synchronize()
+        has_overflowed = self._heap.statistics()["fallback_count"] > 0
         self.arena.adopt(command["descriptors"], command["sizes"])
         self._fds += command["descriptors"]
         self._heap.move(self.arena.heap)
-        return {}
+        return {"has_overflowed": has_overflowed}
 
     def do_memory(self, *_: Any) -> dict[str, Any]:
         """Statistics of the heap."""
