@@ -149,7 +149,8 @@ class Cores:
     def move(self, thread: int, cores: Iterable[int], before: dict[int, set[int]]) -> None:
         """Let a thread run on these cores alone; notes in `before` where it might at first."""
         try:
-            before.setdefault(thread, os.sched_getaffinity(thread))
+            if thread not in before:
+                before[thread] = os.sched_getaffinity(thread)
             os.sched_setaffinity(thread, cores)
         except ProcessLookupError:
             pass  # It ended just now.
@@ -199,8 +200,9 @@ class Cleared:
         """Let every thread run again where it might before."""
         if not self._is_begun:
             return
+        everywhere = self._cores.eligible | self._cores.rest
         for thread in _threads({*_ours(), *self._timed}):  # Also those that were born meanwhile.
-            self._cores.move(thread, self._before.get(thread, self._cores.eligible | self._cores.rest), {})
+            self._cores.move(thread, self._before.setdefault(thread, set(everywhere)), self._before)
 
 
 class Reserved:
