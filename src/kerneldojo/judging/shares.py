@@ -40,9 +40,11 @@ FEWEST_STAGED = 3
 theirs or are cleared away after it."""
 FEWEST_TIMED = 2
 """Verdicts that have such memory at once, at least: one in a window, and the next."""
-TIMED_INPUT_PARTS = (4.0, 3.0)
-"""For the inputs of timed calls, and for their outputs in each process: the first, or the second where with that there
-would be less of anything else."""
+TIMED_INPUT_PARTS = (3.0, 4.0)
+"""For the inputs of timed calls, and for their outputs in each process: as many as there is room for without fewer
+runners or contexts, until these are `ENOUGH_INPUT_BYTES`."""
+ENOUGH_INPUT_BYTES = 60 * (64 << 20)
+"""Sixty calls on 64 MiB: a series of windows as long is sharp after the fewest rounds that it may have."""
 AHEAD_PARTS = 1 + HEAP_PARTS
 """Of a process that was opened ahead, where it has any."""
 LARGEST_SHARE = 16
@@ -137,28 +139,31 @@ class Shares:
         while capacity > 1 and _part_bytes(total_bytes, capacity, num_contexts(capacity, 0, fewest)) < LEAST_PART_BYTES:
             capacity -= 1
         num_timed = max(FEWEST_TIMED, capacity // 2) if capacity >= FEWEST_STAGED else 0
+        num_ahead, most_kept = num_ahead if capacity > 1 else 0, min(2 * capacity - 1, MAX_KEPT)
 
-        most_kept, input_parts = min(2 * capacity - 1, MAX_KEPT), TIMED_INPUT_PARTS[0]
+        def size(num_kept: int, num_ahead: int, num_furnished: int, input_parts: float) -> int:
+            contexts = num_contexts(capacity, num_kept, num_ahead)
+            return _part_bytes(total_bytes, capacity, contexts, _timed_parts(num_timed, input_parts), num_furnished)
+
+        input_parts = TIMED_INPUT_PARTS[0]
+        for more in TIMED_INPUT_PARTS[1:]:
+            is_enough = input_parts * size(most_kept, num_ahead, num_ahead, input_parts) >= ENOUGH_INPUT_BYTES
+            if is_enough or size(most_kept, num_ahead, num_ahead, more) < ROOMY_PART_BYTES:
+                break
+            input_parts = more
 
         def has_room(num_kept: int, num_ahead: int, num_furnished: int = 0) -> bool:
-            contexts = num_contexts(capacity, num_kept, num_ahead)
-            timed = _timed_parts(num_timed, input_parts)
-            return _part_bytes(total_bytes, capacity, contexts, timed, num_furnished) >= ROOMY_PART_BYTES
+            return size(num_kept, num_ahead, num_furnished, input_parts) >= ROOMY_PART_BYTES
 
-        if not has_room(most_kept, num_ahead, num_ahead):
-            input_parts = TIMED_INPUT_PARTS[1]
         while num_timed and not has_room(capacity, fewest):  # A runner that is made anew costs more than windows.
             num_timed = num_timed - 1 if num_timed > FEWEST_TIMED else 0
-        num_ahead = num_ahead if capacity > 1 else 0
         while num_ahead > fewest and not has_room(0, num_ahead):
             num_ahead -= 1
         num_kept = most_kept
         while num_kept and not has_room(num_kept, num_ahead):
             num_kept -= 1
-        contexts = num_contexts(capacity, num_kept, num_ahead)
         are_furnished = bool(num_timed and num_ahead) and has_room(num_kept, num_ahead, num_ahead)
-        timed = _timed_parts(num_timed, input_parts)
-        part_bytes = _part_bytes(total_bytes, capacity, contexts, timed, num_ahead if are_furnished else 0)
+        part_bytes = size(num_kept, num_ahead, num_ahead if are_furnished else 0, input_parts)
         if capacity == 1:  # Or a problem that has to be judged alone would have smaller parts than the others.
             part_bytes = min(part_bytes, cls.whole(total_bytes).part_bytes)
         return cls(
