@@ -25,11 +25,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
+Places = npt.NDArray[np.intp]
 
 MOST_DOUBT = 0.05
 """By how much the judge's own slope may be beyond another that it bears out; half its interval over itself may be twice
@@ -151,7 +153,7 @@ def fit(windows: Sequence[Window], *, is_trusted: bool = False, reading_us: floa
         if is_trusted or is_borne_out:
             slope, interval, is_told = told_slope, told_interval, True
     from_signal = np.array([window.from_signal_us for window in kept], dtype=np.float64)
-    overhead = float(np.median(from_signal - wall_slope * lengths))
+    overhead = middle(from_signal - wall_slope * lengths)
     mean = _mean_if_often_late(undisturbed, wall_slope, overhead)
     if mean is not None and mean > slope:
         slope, interval, is_told = mean, (interval[0], max(interval[1], mean)), False
@@ -179,7 +181,8 @@ def _on_quick_host(windows: list[Window]) -> list[Window]:
     primes = [window.prime_us for window in windows if window.prime_us is not None]
     if len(primes) < len(windows) or not primes:
         return windows
-    limit = max(SLOW_HOST * float(np.quantile(primes, 0.25)), float(np.median(primes)))
+    ordered = np.sort(primes)
+    limit = max(SLOW_HOST * quantile(ordered, 0.25), quantile(ordered, 0.5))
     quick = [window for window, prime in zip(windows, primes, strict=True) if prime <= limit]
     return quick if len({window.length for window in quick}) >= 2 else windows
 
@@ -206,9 +209,9 @@ class _Line:
         if is_short.sum() < FEW_SHORT:
             is_short |= lengths <= SHORT * lengths.max()
         self._middle = float(lengths[is_short].mean())
-        generator = np.random.default_rng(0)
-        self._short = _samples(np.flatnonzero(is_short), generator)
-        self._long = _samples(np.flatnonzero(~is_short & (lengths >= LONG * lengths.max())), generator)
+        short, long = np.flatnonzero(is_short), np.flatnonzero(~is_short & (lengths >= LONG * lengths.max()))
+        of_short, of_long = _samples(len(short), len(long))
+        self._short, self._long = short[of_short], long[of_long]
         self._short_runs, self._long_runs = lengths[self._short] - self._middle, lengths[self._long] - self._middle
 
     def slope_with_interval(self, times: Array) -> tuple[float, tuple[float, float]]:
@@ -218,23 +221,44 @@ class _Line:
         for _ in range(STEPS if self._short_runs.any() else 1):
             middles = _quick_means(short - slopes * self._short_runs)
             slopes = _quick_means((long - middles) / self._long_runs)
-        slope = float(slopes[0, 0])
-        low, high = np.quantile(slopes[1:], (0.025, 0.975))
+        slope, ordered = float(slopes[0, 0]), np.sort(slopes[1:, 0])
+        low, high = quantile(ordered, 0.025), quantile(ordered, 0.975)
         few = math.sqrt(1 + 1 / short.shape[1] + 1 / long.shape[1])  # Samples of few windows vary less than windows do.
-        return slope, (slope - few * max(0.0, slope - float(low)), slope + few * max(0.0, float(high) - slope))
+        return slope, (slope - few * max(0.0, slope - low), slope + few * max(0.0, high - slope))
 
 
-def _samples(places: npt.NDArray[np.intp], generator: np.random.Generator) -> npt.NDArray[np.intp]:
-    """First all of `places`, then bootstrap samples of them; a row each."""
-    chosen = generator.integers(0, len(places), (RESAMPLES, len(places)))
-    return np.concatenate([places[None], places[chosen]])
+def quantile(ordered: Array, share: float) -> float:
+    """What NumPy has for sorted values, in a small part of its time: while a window is open everybody waits for it."""
+    place = share * (len(ordered) - 1)
+    first = min(int(place), max(0, len(ordered) - 2))
+    low, high = ordered.item(first), ordered.item(min(first + 1, len(ordered) - 1))
+    return low + (high - low) * (place - first)
+
+
+def middle(values: Array) -> float:
+    """The median of one value or more."""
+    return quantile(np.sort(values), 0.5)
+
+
+@lru_cache(maxsize=1024)
+def _samples(num_short: int, num_long: int) -> tuple[Places, Places]:
+    """Of each kind first all, then bootstrap samples of them, by their numbers; a row each."""
+    generator = np.random.default_rng(0)
+    drawn = [(num, generator.integers(0, num, (RESAMPLES, num))) for num in (num_short, num_long)]
+    short, long = (np.concatenate([np.arange(num)[None], chosen]) for num, chosen in drawn)
+    return short, long
+
+
+@lru_cache(maxsize=1024)
+def _quick_weights(count: int) -> Array:
+    """How much each of so many sorted values counts: the quick share alone, the last of them in part."""
+    weights = np.clip(QUICK * count - np.arange(count), 0.0, 1.0)
+    return weights / weights.sum()
 
 
 def _quick_means(values: Array) -> Array:
-    """The mean of the quick share of each row, as a column; of the last of them a part may count."""
-    num_quick = QUICK * values.shape[1]
-    weights = np.clip(num_quick - np.arange(values.shape[1]), 0.0, 1.0)
-    return (np.sort(values, axis=1) @ weights / weights.sum())[:, None]
+    """The mean of the quick share of each row, as a column."""
+    return (np.sort(values, axis=1) @ _quick_weights(values.shape[1]))[:, None]
 
 
 def _shortest_with_error(values: Array) -> tuple[float | None, float]:
@@ -242,5 +266,5 @@ def _shortest_with_error(values: Array) -> tuple[float | None, float]:
     if not len(values):
         return None, math.inf
     lower = np.sort(values)[: -(-len(values) // 2)]
-    deviation = float(np.median(np.abs(lower - np.median(lower)))) * 1.4826
+    deviation = middle(np.abs(lower - middle(lower))) * 1.4826
     return float(lower[0]), 1.96 * 1.2533 * deviation / math.sqrt(len(lower))

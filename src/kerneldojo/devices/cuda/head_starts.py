@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from kerneldojo.devices.cuda.fits import Window
+from kerneldojo.devices.cuda.fits import Window, middle, quantile
 
 EARLY_US = 60.0
 """How much longer than the reference runner a side may take until its calls begin: to bring its context in and to write
@@ -40,7 +40,7 @@ def early_us(measured: Sequence[Window], trusted: Sequence[Window]) -> float:
     that had one before the clock: long calls are not warmed up. 0 where there is nothing to compare.
     """
     beyond = _beyond(_begun_when_written(measured, trusted), trusted)
-    return float(np.median(beyond)) if len(beyond) else 0.0
+    return middle(beyond) if len(beyond) else 0.0
 
 
 def most_early_us(measured: Sequence[Window], trusted: Sequence[Window]) -> float:
@@ -50,7 +50,7 @@ def most_early_us(measured: Sequence[Window], trusted: Sequence[Window]) -> floa
     of its own, where one is made before the clock. It need not be tight: what is beyond `EARLY_US` is paid for.
     """
     before = _before(trusted, SOME)
-    theirs_us = float(np.median(before)) if len(before) else 0.0
+    theirs_us = middle(before) if len(before) else 0.0
     is_warmed = any(window.is_warmed for window in measured)
     return max(MOST_EARLY_US, theirs_us, COLD_CALLS * (_one_call_us(measured) or 0.0) if is_warmed else 0.0)
 
@@ -80,7 +80,7 @@ def _begun_when_written(measured: Sequence[Window], trusted: Sequence[Window]) -
     """
     if not trusted:
         return list(measured)
-    usual_us = float(np.quantile([window.taken_us for window in trusted], 0.1))
+    usual_us = quantile(np.sort([window.taken_us for window in trusted]), 0.1)
     found: list[Window] = []
     for window in measured:
         less = max(0.0, usual_us - window.taken_us)
@@ -94,7 +94,7 @@ def _beyond(measured: Sequence[Window], trusted: Sequence[Window]) -> npt.NDArra
     """How much longer each window took until its calls began than the reference runner's at the median; empty where
     there is nothing to compare."""
     mine, theirs = _before(measured), _before(trusted, SOME)
-    return mine - float(np.median(theirs)) if len(mine) and len(theirs) else np.zeros(0)
+    return mine - middle(theirs) if len(mine) and len(theirs) else np.zeros(0)
 
 
 def _before(windows: Sequence[Window], share: float = 0.5) -> npt.NDArray[np.float64]:
@@ -114,4 +114,4 @@ def _before(windows: Sequence[Window], share: float = 0.5) -> npt.NDArray[np.flo
 def _one_call_us(windows: Sequence[Window], share: float = 0.5) -> float | None:
     """What one call takes, the one before it made, in this share of such windows at most; None if there was none."""
     ones = [window.wall_us if window.done_us is None else window.done_us for window in windows if window.length == 1]
-    return float(np.quantile(ones, share, method="lower")) if ones else None
+    return sorted(ones)[int(share * (len(ones) - 1))] if ones else None
