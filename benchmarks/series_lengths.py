@@ -36,6 +36,8 @@ class Ended:
     error: float
     """Half the candidate's interval over its figure."""
     is_sharp: bool
+    is_told: bool
+    """Whether the figure is by the candidate's own "done", which is sharper, and which the judge's clock bore out."""
 
 
 ENDED: list[Ended] = []
@@ -49,7 +51,9 @@ def watch_series() -> None:
         found = run(stopwatch, sides, inputs, device, effort, **others)
         if (line := found.fitted.get("contestant")) is not None:
             is_sharp = line.relative_error <= effort.target_error
-            ENDED.append(Ended(inputs.count, found.num_rounds, found.seconds, line.relative_error, is_sharp))
+            ENDED.append(
+                Ended(inputs.count, found.num_rounds, found.seconds, line.relative_error, is_sharp, line.is_told)
+            )
         return found
 
     trials.run = noted
@@ -68,7 +72,8 @@ def show(at_once: int, num: int, seconds: float, open_seconds: float, statuses: 
     ):
         quarters = statistics.quantiles(values, n=4)
         print(f"  {name}: mean {statistics.mean(values):.1f}, quarters {', '.join(f'{q:.1f}' for q in quarters)}")
-    print(f"  as sharp as asked: {sum(ended.is_sharp for ended in ENDED)} of {len(ENDED)} series", flush=True)
+    num_sharp, num_told = sum(ended.is_sharp for ended in ENDED), sum(ended.is_told for ended in ENDED)
+    print(f"  of {len(ENDED)} series {num_sharp} as sharp as asked, {num_told} by what the candidate told", flush=True)
 
 
 def main() -> None:
