@@ -10,7 +10,6 @@ Kinds are named as in NVIDIA's open kernel modules.
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import itertools
 import os
@@ -23,6 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from options import options
 
 FOLDER = "DRIVER_CALLS"
 SOURCE = Path(__file__).parent / "probes" / "driver_calls.c"
@@ -142,12 +145,8 @@ def table(names: Any, between: Any, within: Any, took: Any, num: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--at-once", type=int, nargs="+", default=[4])
-    parser.add_argument("--num", type=int, default=32)
+    parser = options(__doc__, at_once=4, num=32)
     parser.add_argument("--pace", choices=["apart", "ahead"], nargs="+", default=["apart"], help="contexts and windows")
-    parser.add_argument("--size", choices=["full", "small"], default="full")
     arguments = parser.parse_args()
     if FOLDER not in os.environ:
         loaded_again()

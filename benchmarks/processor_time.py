@@ -14,7 +14,6 @@ What is not in a command (births, ends, fork servers, the kernel's own threads) 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import sys
@@ -28,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from cases import cases
 from judged import warmed, watch_posts, watch_windows
+from options import options
 from processors import Used, machine, process
 
 from kerneldojo.judging.processes import Session
@@ -144,12 +144,7 @@ def show(num: int, seconds: float, used: Used, own: Used, what: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--at-once", type=int, nargs="+", default=[8])
-    parser.add_argument("--num", type=int, default=48)
-    parser.add_argument("--size", choices=["full", "small"], default="full")
-    arguments = parser.parse_args()
+    arguments = options(__doc__, at_once=8, num=48).parse_args()
     global SPENT
     watch_commands()
     watch_windows(lambda: SPENT.begin(), lambda begun: SPENT.end(begun))  # Whichever it is then.

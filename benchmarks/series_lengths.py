@@ -9,7 +9,6 @@ long each is in windows, input sets, rounds, and in how many series the candidat
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
@@ -21,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from cases import cases
 from judged import warmed, watch_windows
+from options import options
 
 from kerneldojo.devices.cuda import trials
 from kerneldojo.schema.pace import Pace
@@ -77,11 +77,7 @@ def show(at_once: int, num: int, seconds: float, open_seconds: float, statuses: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--at-once", type=int, nargs="+", default=[8])
-    parser.add_argument("--num", type=int, default=64)
-    parser.add_argument("--size", choices=["full", "small"], default="full")
+    parser = options(__doc__, at_once=8, num=64)
     parser.add_argument("--contexts-ahead", type=int, default=Pace().contexts_ahead)
     arguments = parser.parse_args()
     watch_series()

@@ -14,7 +14,6 @@ others' things these take as much longer. `alone` is the same before anything is
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import mmap
 import multiprocessing
@@ -31,9 +30,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cases import cases
 from judged import warmed, watch_posts, watch_windows
 from next_to_nothing import probe, told
+from options import options
 
 from kerneldojo.judging.gate import Gate
 from kerneldojo.judging.gated_session import GatedSession
+from kerneldojo.judging.guest import Guest
 from kerneldojo.schema.pace import Pace
 
 SAMPLE_SECONDS = 0.005
@@ -49,10 +50,11 @@ class Watch:
         self.states = defaultdict[str, float](float)
         """Seconds of all verdicts together."""
         self.stopping = defaultdict[str, float](float)
-        """Those of them in which somebody had the next window and others had not stopped, by what these were at."""
+        """Those in which a window waited for its verdict to begin or for others to stop, by what they were at."""
         self.num_open = 0
         self.open_seconds = self.stopping_seconds = 0.0
-        self.gates: list[Gate] = []
+        self.guests: dict[int, tuple[Gate, Guest]] = {}
+        """By thread."""
 
     def begin(self) -> float:
         self.num_open += 1
@@ -100,19 +102,16 @@ def watch_commands(pending: dict[int, tuple[str, Any]]) -> None:
     GatedSession.collect = noted_collect  # type: ignore[method-assign]
 
 
-def watch_gates() -> None:
-    """Note the gates that are made."""
-    made = Gate.__init__
+def watch_guests() -> None:
+    """Note whose verdict each thread is at."""
+    made = Guest.__init__
 
-    def noted(self: Any, *given: Any, **named: Any) -> None:
-        made(self, *given, **named)
-        WATCH.gates.append(self)
+    def noted(self: Any, gate: Gate, **named: Any) -> None:
+        made(self, gate, **named)
+        WATCH.guests[threading.get_ident()] = (gate, self)
 
-    Gate.__init__ = noted  # type: ignore[method-assign]
+    Guest.__init__ = noted  # type: ignore[method-assign]
 
-
-STOPPED = ("gate.", "guest.wait", "idle")
-"""What those are at whom no window waits for: besides commands."""
 
 KINDS = {
     "a hosted process runs": ("command", ", R"),
@@ -140,6 +139,11 @@ def kind_of(state: str) -> str:
     return "the interpreter, or a lock"
 
 
+def gate_waits(gate: Gate, guest: Guest) -> bool:
+    """Whether somebody's window waits until this verdict has stopped, or until its own may begin."""
+    return gate._owner is not None and (guest.is_busy or gate._owner is guest)
+
+
 def place_of(frame: Any) -> str:
     """The innermost three functions of ours."""
     found: list[str] = []
@@ -159,15 +163,15 @@ def sample(ended: threading.Event, pending: dict[int, tuple[str, Any]]) -> None:
         weight, before = now - before, now
         if WATCH.num_open:
             continue
-        is_stopping = any(gate._owner is not None for gate in WATCH.gates)
-        WATCH.stopping_seconds += weight * is_stopping
+        guests = dict(WATCH.guests)
+        WATCH.stopping_seconds += weight * any(gate._owner is not None for gate, _ in guests.values())
         frames = sys._current_frames()
         for thread in threading.enumerate():
             if not thread.name.startswith("ThreadPoolExecutor") or thread.ident not in frames:
                 continue
             where = place_of(frames[thread.ident])
             noted = pending.get(thread.ident)
-            if is_stopping and noted is None and not any(word in where for word in STOPPED):
+            if thread.ident in guests and gate_waits(*guests[thread.ident]):
                 WATCH.stopping[where] += weight
             if noted is not None:
                 is_answered = where.startswith("gate.set_busy")
@@ -192,17 +196,13 @@ def show(num: int, seconds: float, what: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--at-once", type=int, nargs="+", default=[8])
-    parser.add_argument("--num", type=int, default=64)
-    parser.add_argument("--size", choices=["full", "small"], default="full")
+    parser = options(__doc__, at_once=8, num=64)
     parser.add_argument("--no-probe", action="store_true")
     arguments = parser.parse_args()
     pending: dict[int, tuple[str, Any]] = {}
     watch_commands(pending)
     watch_windows(WATCH.begin, WATCH.end)
-    watch_gates()
+    watch_guests()
     chosen = cases(arguments.size)
     kind = multiprocessing.get_context("fork")
     beside, place = None, 0

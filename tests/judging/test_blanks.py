@@ -115,6 +115,32 @@ def test_as_long_as_a_few_are_ready_more_are_made_only_at_good_moments(
         blanks.close()
 
 
+def test_those_that_run_because_none_was_ready_stand_still_once_one_is(
+    server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kerneldojo.judging.blanks.STILL_SECONDS", 60.0)
+    asked, together, answered = list[Session](), threading.Barrier(FEW + 1), threading.Event()
+
+    def furnish(session: Session) -> bool:
+        asked.append(session)
+        together.wait(60)
+        if session not in asked[:FEW]:
+            answered.wait(60)
+        return False
+
+    blanks = Blanks(lambda wanted: Session(server, NoArena(), wanted), FEW + 1, furnish, lambda: False)
+    try:
+        blanks.take(WANTED)
+        full(blanks, FEW)
+        assert asked[-1]._brake.is_held == asked[-1]._brake.is_direct
+        answered.set()
+        full(blanks, FEW + 1)
+        assert not asked[-1]._brake.is_held
+    finally:
+        answered.set()
+        blanks.close()
+
+
 def test_one_has_its_memory_before_it_is_taken_or_gets_it_then(server: ForkServer) -> None:
     given: list[Session] = []
 

@@ -101,12 +101,16 @@ class BenchMemory(ABC):
         if not guest.wait_for_others(turn.wait, TURN_SECONDS):
             raise Infrastructure(f"no memory to be timed in within {TURN_SECONDS:.0f} s")
         self.enter()
-        reference.extend(*self._with_room(lambda: self.extend(reference.hosted.arena, None)))
+        self._extend(reference, None)
 
     def extend_arena(self, contestant: Contestant, reference: Reference) -> None:
         """The same for one of the candidate's processes; raises `Ruling` if it breaks."""
-        arena, inputs = contestant.hosted.arena, reference.hosted.arena.inputs
-        contestant.extend(*self._with_room(lambda: self.extend(arena, inputs)))
+        self._extend(contestant, reference.hosted.arena.inputs)
+
+    def _extend(self, party: Contestant | Reference, inputs: Any) -> None:
+        arena = party.hosted.arena
+        if party.extend(*self._with_room(lambda: self.extend(arena, inputs))):
+            arena.leave_half()
 
     def _arena(self, inputs: Any, room: Shares, *, silent: bool = False, is_runners: bool = False) -> Any:
         return self._with_room(lambda: self.new_arena(inputs, room, silent=silent, is_runners=is_runners))

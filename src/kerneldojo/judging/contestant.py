@@ -135,11 +135,10 @@ class Contestant:
             self.hosted.collect(timeout)
         self.is_furnished = True
 
-    def extend(self, descriptors: list[int], sizes: list[int]) -> None:
-        """Give it the memory that it is timed in: see `CudaArena.extend`."""
+    def extend(self, descriptors: list[int], sizes: list[int]) -> bool:
+        """Give it the memory that it is timed in: see `CudaArena.extend`; whether it says it needed more before."""
         answer = self.ask("platform", "being prepared", what="extend", descriptors=descriptors, sizes=sizes)
-        if answer.get("has_overflowed") is True:
-            self.hosted.arena.leave_half()
+        return answer.get("has_overflowed") is True
 
     def post_open(self) -> None:
         """Begin to make its context; raises `HostedEnd`. Whose fault it is depends on what has run in it."""

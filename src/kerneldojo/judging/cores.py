@@ -202,7 +202,7 @@ class Cleared:
             return
         everywhere = self._cores.eligible | self._cores.rest
         for thread in _threads({*_ours(), *self._timed}):  # Also those that were born meanwhile.
-            self._cores.move(thread, self._before.setdefault(thread, set(everywhere)), self._before)
+            self._cores.move(thread, self._before.get(thread, everywhere), self._before)
 
 
 class Reserved:

@@ -37,6 +37,7 @@ class Prepared:
 
     inputs: InputSets
     arguments: ArgumentSets
+    """Of all sides."""
     outputs: list[Layout]
     """Of the reference."""
     layouts: list[Layout]

@@ -232,11 +232,10 @@ class Reference:
         """Forget all instances."""
         self._ask("release", "release")
 
-    def extend(self, descriptors: list[int], sizes: list[int]) -> None:
-        """Give it the memory that it is timed in: see `CudaArena.extend`."""
+    def extend(self, descriptors: list[int], sizes: list[int]) -> bool:
+        """Give it the memory that it is timed in: see `CudaArena.extend`; whether it says it needed more before."""
         answer = self._ask("platform", "being prepared", what="extend", descriptors=descriptors, sizes=sizes)
-        if answer.get("has_overflowed") is True:
-            self.hosted.arena.leave_half()
+        return answer.get("has_overflowed") is True
 
     def settle(self) -> bool:
         """Forget all instances, and be as a fresh process would be, as far as one that has run can, without memory.

@@ -22,6 +22,7 @@ the answers to several draws at once. On 150 GB the largest tensor may have 8 Gi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 CONTEXT_BYTES = 704 << 20
@@ -44,7 +45,7 @@ TIMED_INPUT_PARTS = (3.0, 4.0)
 """For the inputs of timed calls, and for their outputs in each process: as many as there is room for without fewer
 runners or contexts, until these are `ENOUGH_INPUT_BYTES`."""
 ENOUGH_INPUT_BYTES = 60 * (64 << 20)
-"""Sixty calls on 64 MiB: a series of windows as long is sharp after the fewest rounds that it may have."""
+"""Sixty calls on 64 MiB: with windows of so many a series is sharp after the fewest rounds that it may have."""
 AHEAD_PARTS = 1 + HEAP_PARTS
 """Of a process that was opened ahead, where it has any."""
 LARGEST_SHARE = 16
@@ -139,22 +140,17 @@ class Shares:
         while capacity > 1 and _part_bytes(total_bytes, capacity, num_contexts(capacity, 0, fewest)) < LEAST_PART_BYTES:
             capacity -= 1
         num_timed = max(FEWEST_TIMED, capacity // 2) if capacity >= FEWEST_STAGED else 0
-        num_ahead, most_kept = num_ahead if capacity > 1 else 0, min(2 * capacity - 1, MAX_KEPT)
+        num_ahead = num_ahead if capacity > 1 else 0
+        most_kept = min(2 * capacity - 1, MAX_KEPT)
 
-        def size(num_kept: int, num_ahead: int, num_furnished: int, input_parts: float) -> int:
-            contexts = num_contexts(capacity, num_kept, num_ahead)
-            return _part_bytes(total_bytes, capacity, contexts, _timed_parts(num_timed, input_parts), num_furnished)
+        def size(num_kept: int, num_ahead: int, input_parts: float, *, furnished: bool = False) -> int:
+            contexts, timed = num_contexts(capacity, num_kept, num_ahead), _timed_parts(num_timed, input_parts)
+            return _part_bytes(total_bytes, capacity, contexts, timed, num_ahead if furnished else 0)
 
-        input_parts = TIMED_INPUT_PARTS[0]
-        for more in TIMED_INPUT_PARTS[1:]:
-            is_enough = input_parts * size(most_kept, num_ahead, num_ahead, input_parts) >= ENOUGH_INPUT_BYTES
-            if is_enough or size(most_kept, num_ahead, num_ahead, more) < ROOMY_PART_BYTES:
-                break
-            input_parts = more
+        def has_room(num_kept: int, num_ahead: int, *, furnished: bool = False) -> bool:
+            return size(num_kept, num_ahead, input_parts, furnished=furnished) >= ROOMY_PART_BYTES
 
-        def has_room(num_kept: int, num_ahead: int, num_furnished: int = 0) -> bool:
-            return size(num_kept, num_ahead, num_furnished, input_parts) >= ROOMY_PART_BYTES
-
+        input_parts = _input_parts(lambda parts: size(most_kept, num_ahead, parts, furnished=True))
         while num_timed and not has_room(capacity, fewest):  # A runner that is made anew costs more than windows.
             num_timed = num_timed - 1 if num_timed > FEWEST_TIMED else 0
         while num_ahead > fewest and not has_room(0, num_ahead):
@@ -162,8 +158,8 @@ class Shares:
         num_kept = most_kept
         while num_kept and not has_room(num_kept, num_ahead):
             num_kept -= 1
-        are_furnished = bool(num_timed and num_ahead) and has_room(num_kept, num_ahead, num_ahead)
-        part_bytes = size(num_kept, num_ahead, num_ahead if are_furnished else 0, input_parts)
+        are_furnished = bool(num_timed and num_ahead) and has_room(num_kept, num_ahead, furnished=True)
+        part_bytes = size(num_kept, num_ahead, input_parts, furnished=are_furnished)
         if capacity == 1:  # Or a problem that has to be judged alone would have smaller parts than the others.
             part_bytes = min(part_bytes, cls.whole(total_bytes).part_bytes)
         return cls(
@@ -205,6 +201,17 @@ class Shares:
 def num_contexts(capacity: int, num_kept: int, num_ahead: int = 0) -> int:
     """Contexts that may exist at once, the judge's own not counted."""
     return 3 * capacity + num_kept + num_ahead
+
+
+def _input_parts(part_bytes: Callable[[float], int]) -> float:
+    """The first of `TIMED_INPUT_PARTS` that are enough, or the last with which a part is roomy; `part_bytes` says how
+    large one is then."""
+    chosen = TIMED_INPUT_PARTS[0]
+    for more in TIMED_INPUT_PARTS[1:]:
+        if chosen * part_bytes(chosen) >= ENOUGH_INPUT_BYTES or part_bytes(more) < ROOMY_PART_BYTES:
+            break
+        chosen = more
+    return chosen
 
 
 def _timed_parts(num_timed: int, input_parts: float) -> float:

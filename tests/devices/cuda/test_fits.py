@@ -4,7 +4,6 @@ from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,12 +24,6 @@ def windows(per_call: float, overhead: float, noise: float, count: int = 36, lon
     chance = random.Random(seed)
     lengths = plan_lengths(longest, count, [chance.random() for _ in range(2 * count)])
     return [Window(n, overhead + n * per_call + chance.gauss(0, noise)) for n in lengths]
-
-
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=300), st.floats(0, 1))
-def test_quantiles_are_numpys(values: list[float], share: float) -> None:
-    assert fits.quantile(np.sort(values), share) == pytest.approx(np.quantile(values, share), rel=1e-9, abs=1e-6)
-    assert fits.middle(np.array(values)) == pytest.approx(median(values), rel=1e-9, abs=1e-6)
 
 
 @given(

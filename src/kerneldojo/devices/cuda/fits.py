@@ -30,6 +30,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from kerneldojo.devices.cuda.quantiles import median, quantile
+
 Array = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
 
@@ -153,7 +155,7 @@ def fit(windows: Sequence[Window], *, is_trusted: bool = False, reading_us: floa
         if is_trusted or is_borne_out:
             slope, interval, is_told = told_slope, told_interval, True
     from_signal = np.array([window.from_signal_us for window in kept], dtype=np.float64)
-    overhead = middle(from_signal - wall_slope * lengths)
+    overhead = median(from_signal - wall_slope * lengths)
     mean = _mean_if_often_late(undisturbed, wall_slope, overhead)
     if mean is not None and mean > slope:
         slope, interval, is_told = mean, (interval[0], max(interval[1], mean)), False
@@ -227,19 +229,6 @@ class _Line:
         return slope, (slope - few * max(0.0, slope - low), slope + few * max(0.0, high - slope))
 
 
-def quantile(ordered: Array, share: float) -> float:
-    """What NumPy has for sorted values, in a small part of its time: while a window is open everybody waits for it."""
-    place = share * (len(ordered) - 1)
-    first = min(int(place), max(0, len(ordered) - 2))
-    low, high = ordered.item(first), ordered.item(min(first + 1, len(ordered) - 1))
-    return low + (high - low) * (place - first)
-
-
-def middle(values: Array) -> float:
-    """The median of one value or more."""
-    return quantile(np.sort(values), 0.5)
-
-
 @lru_cache(maxsize=1024)
 def _samples(num_short: int, num_long: int) -> tuple[Places, Places]:
     """Of each kind first all, then bootstrap samples of them, by their numbers; a row each."""
@@ -266,5 +255,5 @@ def _shortest_with_error(values: Array) -> tuple[float | None, float]:
     if not len(values):
         return None, math.inf
     lower = np.sort(values)[: -(-len(values) // 2)]
-    deviation = middle(np.abs(lower - middle(lower))) * 1.4826
+    deviation = median(np.abs(lower - median(lower))) * 1.4826
     return float(lower[0]), 1.96 * 1.2533 * deviation / math.sqrt(len(lower))

@@ -15,7 +15,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from kerneldojo.devices.cuda.fits import Window, middle, quantile
+from kerneldojo.devices.cuda.fits import Window
+from kerneldojo.devices.cuda.quantiles import median, quantile
 
 EARLY_US = 60.0
 """How much longer than the reference runner a side may take until its calls begin: to bring its context in and to write
@@ -40,7 +41,7 @@ def early_us(measured: Sequence[Window], trusted: Sequence[Window]) -> float:
     that had one before the clock: long calls are not warmed up. 0 where there is nothing to compare.
     """
     beyond = _beyond(_begun_when_written(measured, trusted), trusted)
-    return middle(beyond) if len(beyond) else 0.0
+    return median(beyond) if len(beyond) else 0.0
 
 
 def most_early_us(measured: Sequence[Window], trusted: Sequence[Window]) -> float:
@@ -50,7 +51,7 @@ def most_early_us(measured: Sequence[Window], trusted: Sequence[Window]) -> floa
     of its own, where one is made before the clock. It need not be tight: what is beyond `EARLY_US` is paid for.
     """
     before = _before(trusted, SOME)
-    theirs_us = middle(before) if len(before) else 0.0
+    theirs_us = median(before) if len(before) else 0.0
     is_warmed = any(window.is_warmed for window in measured)
     return max(MOST_EARLY_US, theirs_us, COLD_CALLS * (_one_call_us(measured) or 0.0) if is_warmed else 0.0)
 
@@ -94,7 +95,7 @@ def _beyond(measured: Sequence[Window], trusted: Sequence[Window]) -> npt.NDArra
     """How much longer each window took until its calls began than the reference runner's at the median; empty where
     there is nothing to compare."""
     mine, theirs = _before(measured), _before(trusted, SOME)
-    return mine - middle(theirs) if len(mine) and len(theirs) else np.zeros(0)
+    return mine - median(theirs) if len(mine) and len(theirs) else np.zeros(0)
 
 
 def _before(windows: Sequence[Window], share: float = 0.5) -> npt.NDArray[np.float64]:
