@@ -95,7 +95,7 @@ def run(
     findings = Findings(Problem(name="p", source="pass"), Candidate(source="pass"), protocol("quick"), "cuda:0")
     hosted: Any = dict(parties)
     inputs = inputs or Inputs()
-    prepared = Prepared(inputs, ArgumentSets([], inputs), [], [], hosted, {name: [] for name in parties})
+    prepared = Prepared(inputs, ArgumentSets([], inputs), [], [], hosted)
     timing.run(bench, prepared, match, findings)
     return prepared
 

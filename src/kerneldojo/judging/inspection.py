@@ -26,6 +26,8 @@ NUM_FULL_CHECKS = 3
 """Timed calls whose whole output is compared with the oracle; samples of all others are compared too."""
 MOST_BYTES = 4 << 30
 """Of all that is remembered of them; one is, whatever its size."""
+LATER_SECONDS = 0.002
+"""From when the clock has stopped until such a call is looked at, at least."""
 LOOSE = {torch.float64: 1e-6, torch.float32: 2e-2, torch.float16: 5e-2, torch.bfloat16: 1e-1}
 """Allowed difference of sampled outputs from the reference's, relative to their rms: a stale or missing answer is off
 by about 1. What it lets pass is left to the full checks."""
@@ -128,7 +130,8 @@ class Inspection:
         return not taken or (len(self.witnesses) < NUM_FULL_CHECKS and 2 * taken <= MOST_BYTES)
 
     def _remember(self, mine: Timed, sample: Sample, call: int) -> None:
-        time.sleep(0.002)  # Whoever writes after the clock has stopped is found out by what changed meanwhile.
+        # Whoever writes after the clock has stopped is found out by what changed meanwhile.
+        time.sleep(max(0.0, mine.stopped + LATER_SECONDS - time.perf_counter()))
         side = self._sides["contestant"]
         witness = Witness(
             inputs=self._inputs.written(call),  # Not what lies there now: whoever was timed can write there.

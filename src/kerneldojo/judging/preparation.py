@@ -44,8 +44,6 @@ class Prepared:
     """Of the contestant's outputs."""
     hosted: dict[str, Hosted]
     """The sides by name."""
-    sets: dict[str, list[tree.Node]]
-    """Argument trees of each side, one a call."""
     reference_changes_inputs: bool = False
     """Whether the problem's own code writes to its inputs."""
     result: Trials | None = None
@@ -104,15 +102,19 @@ def prepare(match: Match, drawn: list[Any], region: SharedRegion, findings: Find
     expected = reference.expect("timed", drawn[0], ("native",), secret_seed())
     outputs, changes_inputs = [Layout.of(tensor) for tensor in expected.outputs["native"]], expected.mutates_inputs
     del expected  # There may be no room for both.
-    answer = contestant.call("timed", contestant.hosted.give(drawn[0]), secret_seed())
-    check_kinds(answer, outputs)  # Samples of both sides are read and compared by where their elements lie.
+    reference.post_ready(sets["reference"])
+    try:
+        answer = contestant.call("timed", contestant.hosted.give(drawn[0]), secret_seed())
+        check_kinds(answer, outputs)  # Samples of both sides are read and compared by where their elements lie.
+        contestant.get_ready(sets["contestant"])
+    finally:
+        reference.collect_ready()
     return Prepared(
         inputs=inputs,
         arguments=arguments,
         outputs=outputs,
         layouts=[Layout.of(tensor) for tensor in answer.outputs],
         hosted=hosted,
-        sets=sets,
         reference_changes_inputs=changes_inputs,
     )
 
@@ -144,7 +146,7 @@ def add_twin(prepared: Prepared, twin: Contestant) -> None:
     """Time the silent twin too, if it survives the call without its kernels that `post_twin` began."""
     try:
         twin.collect_call(TWIN_SECONDS)
+        twin.get_ready(prepared.arguments.of(twin.hosted))
     except Ruling:
         return
     prepared.hosted["twin"] = twin.hosted
-    prepared.sets["twin"] = prepared.arguments.of(twin.hosted)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from kerneldojo.schema.job import MAX_TIMEOUT
 
-VERSION = "23"
+VERSION = "24"
 """Raised whenever a change could move a verdict or a figure; what audits find has a version of its own."""
 
 
@@ -32,8 +32,9 @@ class Protocol:
     """Seconds for importing the source; compiling CUDA sources is given longer."""
     cause_timeout: float = 20.0
     """Seconds for the silenced call; a candidate that hangs without its kernels depends on them."""
-    timing_seconds: float = 0.2
-    """Timing on a real device stops after this long, sharp or not, once there are enough calls."""
+    timing_seconds: float = 0.15
+    """Timing on a real device stops after this long, sharp or not, once there are enough calls and the figure says
+    something; thrice as much at most."""
     timing_error: float = 0.01
     """Half the 95 % interval over the figure at which it is sharp enough."""
     host_memory_bytes: int = 4 << 30

@@ -237,6 +237,16 @@ class Reference:
         answer = self._ask("platform", "being prepared", what="extend", descriptors=descriptors, sizes=sizes)
         return answer.get("has_overflowed") is True
 
+    def post_ready(self, sets: list[tree.Node]) -> None:
+        """Have it read the argument trees of timed calls, and be ready for windows; `collect_ready` waits for that."""
+        with self._watched("being prepared"):
+            self.hosted.post("platform", what="ready", sets=sets)
+
+    def collect_ready(self) -> None:
+        """Wait for what `post_ready` began."""
+        with self._watched("being prepared"):
+            self.hosted.collect(self._patience)
+
     def settle(self) -> bool:
         """Forget all instances, and be as a fresh process would be, as far as one that has run can, without memory.
 

@@ -41,7 +41,7 @@ FEWEST_STAGED = 3
 theirs or are cleared away after it."""
 FEWEST_TIMED = 2
 """Verdicts that have such memory at once, at least: one in a window, and the next."""
-TIMED_INPUT_PARTS = (3.0, 4.0)
+TIMED_INPUT_PARTS = (3.0, 4.0, 5.0, 6.0, 7.0)
 """For the inputs of timed calls, and for their outputs in each process: as many as there is room for without fewer
 runners or contexts, until these are `ENOUGH_INPUT_BYTES`."""
 ENOUGH_INPUT_BYTES = 60 * (64 << 20)
@@ -136,9 +136,8 @@ class Shares:
         where one verdict is judged at a time, two more for each further verdict, at most `MAX_KEPT`. Where there is
         hardly room for the verdicts there are fewer of both, and memory for timing does not come late.
         """
-        capacity, fewest = max(1, num_verdicts), min(num_ahead, FEWEST_AHEAD)
-        while capacity > 1 and _part_bytes(total_bytes, capacity, num_contexts(capacity, 0, fewest)) < LEAST_PART_BYTES:
-            capacity -= 1
+        fewest = min(num_ahead, FEWEST_AHEAD)
+        capacity = _capacity(max(1, num_verdicts), total_bytes, fewest)
         num_timed = max(FEWEST_TIMED, capacity // 2) if capacity >= FEWEST_STAGED else 0
         num_ahead = num_ahead if capacity > 1 else 0
         most_kept = min(2 * capacity - 1, MAX_KEPT)
@@ -201,6 +200,20 @@ class Shares:
 def num_contexts(capacity: int, num_kept: int, num_ahead: int = 0) -> int:
     """Contexts that may exist at once, the judge's own not counted."""
     return 3 * capacity + num_kept + num_ahead
+
+
+def _capacity(num_verdicts: int, total_bytes: int, num_ahead: int) -> int:
+    """So many verdicts at once that memory for timing can come late to each, if that is three or more; else so many as
+    there is room for at all."""
+    timed = _timed_parts(FEWEST_TIMED, TIMED_INPUT_PARTS[0])
+    for capacity in range(num_verdicts, FEWEST_STAGED - 1, -1):
+        contexts = num_contexts(capacity, capacity, num_ahead)
+        if _part_bytes(total_bytes, capacity, contexts, timed) >= ROOMY_PART_BYTES:
+            return capacity
+    for capacity in range(num_verdicts, 1, -1):
+        if _part_bytes(total_bytes, capacity, num_contexts(capacity, 0, num_ahead)) >= LEAST_PART_BYTES:
+            return capacity
+    return 1
 
 
 def _input_parts(part_bytes: Callable[[float], int]) -> float:

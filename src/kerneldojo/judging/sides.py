@@ -91,13 +91,13 @@ def compile_baseline(reference: Reference, sets: list[tree.Node], findings: Find
             raise reference.fault(end, "torch.compile") from None
 
 
-def post(hosted: Hosted, sets: list[tree.Node]) -> None:
+def post(hosted: Hosted) -> None:
     """Start a contestant's series."""
-    hosted.post("platform", what="windows", instance="timed", sets=sets)
+    hosted.post("platform", what="windows", instance="timed")
 
 
-def post_reference(reference: Reference, sets: list[tree.Node], findings: Findings) -> None:
+def post_reference(reference: Reference, findings: Findings) -> None:
     """Start the reference's series: as written, or as `torch.compile` made it, in the candidate's arithmetic."""
     instance = "baseline" if findings.protocol.baseline == "compile" else "timed"
     tf32 = findings.precision_class == "tf32"
-    reference.hosted.post("platform", what="windows", instance=instance, sets=sets, tf32=tf32)
+    reference.hosted.post("platform", what="windows", instance=instance, tf32=tf32)

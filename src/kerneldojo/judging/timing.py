@@ -85,9 +85,9 @@ def _post(bench: Any, prepared: Prepared, match: Match, findings: Findings, side
     for number, name in enumerate(names):
         try:
             if name == "reference":
-                post_reference(match.reference, prepared.sets[name], findings)
+                post_reference(match.reference, findings)
             else:
-                post(prepared.hosted[name], prepared.sets[name])
+                post(prepared.hosted[name])
         except HostedEnd as end:  # It may have ended, or said what nobody asked, since it was heard last.
             for begun in names[:number]:
                 bench.stopwatch.end(sides[begun])

@@ -131,7 +131,8 @@ class Hosted:
         ]
 
     def serve(self, inputs: InputSets) -> None:
-        self.post("platform", what="windows", instance="m", sets=self.sets(inputs, inputs.count))
+        self.ask("platform", what="ready", sets=self.sets(inputs, inputs.count))
+        self.post("platform", what="windows", instance="m")
 
     def side(self, name: str, output: torch.Tensor) -> Side:
         return Side(name, self.arena, (Layout.of(output),), lambda: None)

@@ -6,10 +6,22 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from kerneldojo.devices.cuda.content import Kind, Way, draw_recipes, flat, may_shuffle, segments, ways_of, write
+from kerneldojo.devices.cuda.content import (
+    Kind,
+    Way,
+    draw_recipes,
+    flat,
+    may_shuffle,
+    rotation,
+    segments,
+    ways_of,
+    write,
+)
+from kerneldojo.devices.cuda.rotation import num_words, rows
 from kerneldojo.problems.distributions import is_probability
 
 Draw = Callable[[], torch.Tensor]
@@ -207,6 +219,28 @@ def test_whole_numbers_are_one_of_each_as_before() -> None:
     for _ in range(10):
         target, _ = made(drawn, "rotate")
         assert target.sort().values.tolist() == list(range(100))
+
+
+def test_a_launch_is_told_what_single_rotations_are() -> None:
+    """As rows made at once, without a rotation for each."""
+    for dtype, way in ((torch.float32, "rotate"), (torch.int64, "shift"), (torch.complex128, "choose")):
+        drawn = [[torch.zeros(50 + number, dtype=dtype) for number in range(2)] for _ in range(3)]
+        kinds = [Kind.of(way, tensor) for tensor in drawn[0]]  # type: ignore[arg-type]
+        recipes = draw_recipes(20, 3, kinds)
+        for number, kind in enumerate(kinds):
+            targets = [torch.zeros_like(drawn[0][number]) for _ in range(25)]
+            sources = [one[number] for one in drawn]
+            addresses = [np.array([one.data_ptr() for one in some]) for some in (targets, sources)]
+            found = recipes.rows(number, kind, *addresses, num_words(dtype.itemsize))
+            each = [rotation(*of, number) for of in zip(targets, [kind] * 20, [sources] * 20, recipes, strict=False)]
+            wanted = rows(each)
+            if not kind.part:  # Where a part of nothing lies does not matter.
+                assert (found[:, 4] == found[:, 5]).all() and (wanted[:, 4] == wanted[:, 5]).all()
+            assert found.dtype == wanted.dtype and found.shape == (20, 7)
+            assert (found == wanted).all()
+        fewer = draw_recipes(5, 3, kinds)
+        recipes.put(fewer)
+        assert list(recipes)[:5] == list(fewer) and len(recipes) == 20
 
 
 def test_segments_fill_the_input_from_rotated_elements_and_another_sets_part() -> None:

@@ -316,16 +316,31 @@ def test_a_reference_that_is_known_well_enough_plays_less_often_and_by_chance() 
     ]
     series = {name: Series(windows=windows(80.0, 250.0, 3.0)) for name in ("contestant", "reference")}
     round_: Any = Rounds(None, sides, None, series, None, nullcontext, random.SystemRandom(), Effort(target_error=0.01))  # type: ignore[arg-type]
-    assert all(round_._plays(side) for side in sides * 50), "nobody has been looked at yet"
+    assert all(round_._plays(side, 9) for side in sides * 50), "nobody has been looked at yet"
     round_.relax()
-    mine, theirs = ([round_._plays(side) for _ in range(900)] for side in sides)
+    mine, theirs = ([round_._plays(side, 9) for _ in range(900)] for side in sides)
     assert all(mine), "whose figure is asked for plays in all rounds"
     assert 200 < sum(theirs) < 400
     assert len({tuple(theirs[start : start + 6]) for start in range(0, 900, 6)}) > 20, "no pattern"
+    assert all(round_._plays(side, 1) for side in sides * 50), "what one call alone costs is told next to others"
     series["reference"].windows[:] = windows(80.0, 250.0, 300.0)
     round_.count += 4
     round_.relax()
-    assert all(round_._plays(side) for side in sides * 50), "it has become doubtful"
+    assert all(round_._plays(side, 9) for side in sides * 50), "it has become doubtful"
+
+
+def test_a_reference_whose_figure_is_kept_from_before_plays_less_often_whatever_its_windows_say() -> None:
+    side = SimpleNamespace(name="reference", is_trusted=True, is_decisive=False, every=1)
+    series = {"reference": Series(windows=windows(80.0, 250.0, 300.0)[:7])}
+    round_: Any = Rounds(
+        None, [side], None, series, None, nullcontext, random.SystemRandom(), Effort(target_error=0.01)
+    )  # type: ignore[arg-type,list-item]
+    round_.relax()
+    assert all(round_._plays(side, 9) for _ in range(50)), "what a window costs around its calls is told by some of its"
+    series["reference"].windows[:] = windows(80.0, 250.0, 300.0)[:8]
+    round_.relax()
+    assert 200 < sum(round_._plays(side, 9) for _ in range(900)) < 400
+    assert all(round_._plays(side, 1) for _ in range(50))
 
 
 def test_coverage_is_cut_to_what_vanishes_in_silence() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
@@ -18,7 +19,7 @@ DTYPES = (torch.float32, torch.float16, torch.uint8, torch.int64, torch.complex1
 
 def check(device: str, sizes: tuple[int, ...]) -> int:
     """Rotate some tensors of each type and size; returns how many were compared."""
-    from kerneldojo.devices.cuda.rotation import Rotation, is_right, launch, rotate, rotate_all
+    from kerneldojo.devices.cuda.rotation import Rotation, can_launch, is_right, launch, rotate, rows
 
     num = 0
     for dtype in DTYPES:
@@ -33,7 +34,7 @@ def check(device: str, sizes: tuple[int, ...]) -> int:
                 for i in range(4)
                 for has_part in (parts[i][2] > 0,)
             ]
-            launch(rotations)
+            launch(rows(rotations), targets[0])
             for one, (begin, origin, length) in zip(rotations, parts, strict=True):
                 wanted = one.source.roll(one.distance)
                 if one.other is not None:
@@ -46,9 +47,8 @@ def check(device: str, sizes: tuple[int, ...]) -> int:
             gaps = [memory[index * (size + 3)] for index in range(4)]
             assert not any(bool(gap) for gap in gaps), "beside them nothing was written"
     assert all(is_right(torch.device(device), item) for item in (1, 2, 4, 8, 16))
-    rotate_all([])
-    empty = torch.zeros(0, device=device)
-    rotate_all([Rotation(empty, empty, 0)])
+    assert not can_launch(torch.zeros(0, device=device)), "there is nothing to launch for"
+    assert can_launch(torch.zeros(1, device=device)) == (device != "cpu")
     return num
 
 
@@ -66,11 +66,10 @@ def test_interpreted() -> None:
 
 
 def test_a_launch_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    def wrong(rotations: Sequence[rotation.Rotation]) -> None:
-        for one in rotations:
-            one.target.copy_(one.source)
+    def wrong(rows: npt.NDArray[np.int64], target: torch.Tensor) -> None:
+        target.zero_()
 
-    def fails(_: Sequence[rotation.Rotation]) -> None:
+    def fails(_: npt.NDArray[np.int64], __: torch.Tensor) -> None:
         raise RuntimeError("no such pointer")
 
     rotation.is_right.cache_clear()

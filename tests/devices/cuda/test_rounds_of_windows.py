@@ -161,7 +161,7 @@ def race(
             one.arena,  # type: ignore[arg-type]
             (LAYOUT,),
             lambda: None,
-            is_decisive=one.name == "contestant",
+            is_decisive=one.name != "twin",
             is_trusted=one.name == "reference",
             every=2 if one.name == "twin" else 1,
         )

@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kerneldojo.devices.cuda.rotation import BLOCK, Rotation, arguments, rotate, rotated_words, samples
+from kerneldojo.devices.cuda.rotation import BLOCK, Rotation, arguments, rotate, rotated_words, rows, samples
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def can_compare(rotation: Rotation) -> bool:
 
 def compare(rotation: Rotation, found: torch.Tensor) -> None:
     """Set `found`, an int32 on the device, to 1 if the target holds anything else than the rotation. Asynchronous."""
-    table, typed, length = arguments([rotation])
+    table, typed, length = arguments(rows([rotation]), rotation.target)
     kernel: Any = _compare_kernel
     kernel[(triton.cdiv(length, BLOCK),)](table, typed, found, length, BLOCK=BLOCK, num_warps=8)
 

@@ -28,6 +28,8 @@ from typing import Literal
 import numpy as np
 import torch
 
+from kerneldojo.devices.cuda import draws
+from kerneldojo.devices.cuda.draws import Integers
 from kerneldojo.devices.cuda.rotation import WORDS, Rotation, rotate
 from kerneldojo.problems.distributions import has_few_values, is_probability, is_structural
 
@@ -68,6 +70,55 @@ class Recipe:
 
 
 @dataclass(frozen=True)
+class Recipes:
+    """Those of several sets, as arrays with a row for each; what they are of is said at `Recipe`."""
+
+    bases: Integers
+    others: Integers
+    places: Integers
+    """(sets, tensors, 3): a distance, and where a part begins here and there."""
+    seeds: Integers
+
+    def __len__(self) -> int:
+        return len(self.bases)
+
+    def __iter__(self) -> Iterator[Recipe]:
+        return (self[index] for index in range(len(self)))
+
+    def __getitem__(self, index: int) -> Recipe:
+        places = [(distance, (to, origin)) for distance, to, origin in self.places[index].tolist()]
+        distances, parts = zip(*places, strict=True) if places else ((), ())
+        return Recipe(int(self.bases[index]), int(self.others[index]), distances, parts, int(self.seeds[index]))
+
+    def put(self, fresh: Recipes) -> None:
+        """The first sets have others now."""
+        for mine, theirs in zip(self._columns(), fresh._columns(), strict=True):
+            mine[: len(fresh)] = theirs
+
+    def rows(self, number: int, kind: Kind, targets: Integers, sources: Integers, words: int) -> Integers:
+        """What `rotation` says of an input of each set, as a launch is told of it.
+
+        Args:
+            number: of the input in its set.
+            kind: the input's.
+            targets: addresses of its memory in each set, from the first on.
+            sources: those in each drawn set.
+            words: of which an element consists.
+
+        Returns:
+            (sets, 7): see `devices.cuda.rotation.rows`.
+        """
+        distances, begins, origins = words * self.places[:, number].T
+        own = sources[self.bases]
+        other = sources[self.others] if kind.part else own
+        ends = begins + words * kind.part
+        return np.stack([targets[: len(self)], own, distances, other, begins, ends, origins - begins], axis=1)
+
+    def _columns(self) -> tuple[Integers, ...]:
+        return self.bases, self.others, self.places, self.seeds
+
+
+@dataclass(frozen=True)
 class Kind:
     """How one input is made, and how much there is to choose from."""
 
@@ -88,7 +139,7 @@ class Kind:
         return cls(way, count, max(1, num_distances), part)
 
 
-def draw_recipes(num: int, num_bases: int, kinds: Sequence[Kind]) -> list[Recipe]:
+def draw_recipes(num: int, num_bases: int, kinds: Sequence[Kind]) -> Recipes:
     """Choose secretly, each for itself.
 
     Args:
@@ -96,20 +147,15 @@ def draw_recipes(num: int, num_bases: int, kinds: Sequence[Kind]) -> list[Recipe
         num_bases: drawn sets.
         kinds: of the inputs of a set.
     """
-    generator = np.random.default_rng(secrets.randbits(128))
-    base = generator.integers(0, num_bases, num)
-    other = (base + generator.integers(min(1, num_bases - 1), num_bases, num)) % num_bases
     rooms = np.array([[kind.num_distances, *[kind.count - kind.part + 1] * 2] for kind in kinds], dtype=np.int64)
-    places = generator.integers(0, rooms.reshape(-1, 3), (num, len(kinds), 3))
+    bases = draws.below(num_bases, num)
+    others = bases if num_bases == 1 else (bases + 1 + draws.below(num_bases - 1, num)) % num_bases
+    places = draws.below(np.tile(rooms.reshape(-1), num), num * rooms.size).reshape(num, len(kinds), 3)
     first: dict[int, int] = {}
     for number, kind in enumerate(kinds):
         if kind.way == "shift":
             places[:, number] = places[:, first.setdefault(kind.count, number)]
-    seeds = generator.integers(0, 1 << 62, num).tolist()
-    return [
-        Recipe(one, two, tuple(distance for distance, _, _ in at), tuple((to, origin) for _, to, origin in at), seed)
-        for one, two, at, seed in zip(base.tolist(), other.tolist(), places.tolist(), seeds, strict=True)
-    ]
+    return Recipes(bases, others, places, draws.below(1 << 53, num))
 
 
 def segments(recipe: Recipe, number: int, kind: Kind) -> Iterator[tuple[slice, int, slice]]:

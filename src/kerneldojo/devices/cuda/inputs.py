@@ -20,11 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from kerneldojo.devices.cuda import draws
 from kerneldojo.devices.cuda.comparison import can_compare, compare
 from kerneldojo.devices.cuda.content import (
     COPIED,
     Kind,
-    Recipe,
+    Recipes,
     Way,
     draw_recipes,
     exchangeable,
@@ -33,12 +34,15 @@ from kerneldojo.devices.cuda.content import (
     segments,
     write,
 )
+from kerneldojo.devices.cuda.draws import Integers
 from kerneldojo.devices.cuda.memory import SharedRegion, span
-from kerneldojo.devices.cuda.rotation import WORDS, Rotation, rotate_all
+from kerneldojo.devices.cuda.rotation import WORDS, Rotation, can_launch, launch, num_words
 from kerneldojo.devices.cuda.stamps import Extent, Stamp, Swap, draw_exchange, draw_swap
 from kerneldojo.problems.pieces import pieces
 
 ALIGNMENT = 512
+MOST_STAMPED = 64
+"""Inputs in which words change places last, at most."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +117,23 @@ class InputSets:
         self._places = [[flat(target) for target in targets] for targets in self._targets]
         self._set_bytes = set_bytes(self.layouts)
         self._words = region.tensor(0, (region.size // 4,), (1,), torch.int32)
-        self._recipes = [Recipe(0, 0, (), (), 0)] * count
+        self._recipes = Recipes(*(np.zeros((count, *of), dtype=np.int64) for of in ((), (), (len(ways), 3), ())))
         """What each set is made of."""
+        self._addresses = [_addresses(column) for column in zip(*self._places, strict=True)]
+        self._source_addresses = [_addresses(drawn) for drawn in self._sources]
         self._ranges = [found for tensor in range(len(self.layouts)) if (found := self._exchangeable(tensor))]
         """Of each input in which something may change places: where, in the first set."""
+        self._word_ranges = [
+            np.array([(one.offset // 4, one.num_bytes // 4) for one in ranges], dtype=np.int64)
+            for ranges in self._ranges
+            if ranges[0].item_bytes <= 4
+        ]
+        """Of elements that are no larger than a word: first word, and how many."""
+        self._num_ranges = np.array(list(map(len, self._word_ranges)), dtype=np.int64)
+        self._wholes = [
+            Extent(offset, layout.num_bytes, layout.dtype.itemsize)
+            for offset, layout in zip(self._offsets[0], self.layouts, strict=True)
+        ]
         self._swap: Swap | None = None
         self._stamp: Stamp | None = None
         """What was drawn since something was written last."""
@@ -134,10 +151,12 @@ class InputSets:
         """Write new content into the first `length` sets. Asynchronous."""
         self._stamp, self.num_fresh = None, length
         recipes = draw_recipes(length, self._num_bases, self._kinds)
-        self._recipes[:length] = recipes
+        self._recipes.put(recipes)
         for tensor, (kind, bases) in enumerate(zip(self._kinds, self._bases, strict=True)):
-            if kind.way in COPIED:
-                rotate_all([made for index in range(length) if (made := self._rotation(index, tensor)) is not None])
+            first = self._places[0][tensor]
+            if kind.way in COPIED and can_launch(first):
+                addresses, sources = self._addresses[tensor], self._source_addresses[tensor]
+                launch(recipes.rows(tensor, kind, addresses, sources, num_words(first.element_size())), first)
                 continue
             for index, recipe in enumerate(recipes):
                 write(self._targets[index][tensor], kind, bases, recipe, tensor)
@@ -170,10 +189,11 @@ class InputSets:
     def differs(self, index: int) -> torch.Tensor:
         """Whether a set has other content than `written` says: 1 if so, on its device. Asynchronous.
 
-        No copies are made of what is rotated: what the stamp exchanged is exchanged back meanwhile.
+        No copies are made of what is rotated. What the stamp exchanged is exchanged back, in all sets: nobody is to be
+        timed on them after this.
         """
         if self._stamp is not None:
-            self._stamp.toggle(index)
+            self._stamp.undo()
         found = torch.zeros((), dtype=torch.int32, device=self._words.device)
         for tensor in range(len(self.layouts)):
             made = self._rotation(index, tensor)
@@ -183,8 +203,6 @@ class InputSets:
             for now, then in self._compared(index, tensor):
                 for piece, right in pieces(_bits(now), _bits(then)):
                     found |= (piece != right).any()
-        if self._stamp is not None:
-            self._stamp.toggle(index)
         return found
 
     def _compared(self, index: int, tensor: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -209,25 +227,28 @@ class InputSets:
 
     def draw_stamp(self, length: int) -> Stamp:
         """What changes the first `length` sets a last time, drawn for the content that was written last."""
-        places, nowhere = self._stampable(length), np.zeros(0, dtype=np.int64)
-        pairs = draw_exchange(places) if places else (nowhere, nowhere)
+        starts, sizes = self._stampable(length)
+        pairs = draw_exchange(starts, sizes) if len(starts) else (starts, starts)
         self._swap = draw_swap(list(map(_one_of, self._ranges)), self._swap)
-        wholes = [
-            Extent(offset, layout.num_bytes, layout.dtype.itemsize)
-            for offset, layout in zip(self._offsets[0], self.layouts, strict=True)
-        ]
-        self._stamp = Stamp(self._words, self._set_bytes, wholes, pairs, self._swap)
+        self._stamp = Stamp(self._words, self._set_bytes, self._wholes, pairs, self._swap)
         return self._stamp
 
-    def _stampable(self, length: int) -> list[tuple[int, int]]:
-        """Ranges of 4-byte words that may be moved about; at most 64 of them, secretly chosen."""
-        places = [
-            ((extent.offset + index * self._set_bytes) // 4, extent.num_bytes // 4)
-            for index in range(length)
-            for extent in map(_one_of, self._ranges)
-            if extent.item_bytes <= 4
-        ]
-        return places if len(places) <= 64 else secrets.SystemRandom().sample(places, 64)
+    def _stampable(self, length: int) -> tuple[Integers, Integers]:
+        """Ranges of 4-byte words that may be moved about, by their first words and sizes; at most `MOST_STAMPED` of
+        them, secretly chosen."""
+        sets, chosen = np.divmod(np.arange(length * len(self._word_ranges)), max(1, len(self._word_ranges)))
+        numbers = draws.below(self._num_ranges[chosen], len(chosen))
+        found = np.empty((len(chosen), 2), dtype=np.int64)
+        for tensor, ranges in enumerate(self._word_ranges):
+            found[chosen == tensor] = ranges[numbers[chosen == tensor]]
+        found[:, 0] += sets * (self._set_bytes // 4)
+        if len(found) > MOST_STAMPED:
+            found = found[draws.order(len(found))[:MOST_STAMPED]]
+        return found[:, 0], found[:, 1]
+
+
+def _addresses(tensors: Sequence[torch.Tensor]) -> Integers:
+    return np.array([tensor.data_ptr() for tensor in tensors], dtype=np.int64)
 
 
 def _one_of(ranges: Sequence[Extent]) -> Extent:

@@ -74,6 +74,8 @@ class CudaPlatform:
         self.builder.install()
         self._profiler: profiler.Profiler | None = None
         self._loop: CallLoop | None = None
+        self._sets: list[list[Any]] = []
+        """Of timed calls: one a call of a window."""
         self._inputs: list[tuple[int, int]] = []
         self._placed: list[torch.Tensor] = []
         """Results that the judge reads where they lie."""
@@ -156,6 +158,7 @@ class CudaPlatform:
         torch.backends.cuda.cufft_plan_cache.clear()
         torch.clear_autocast_cache()
         self._inputs.clear()
+        self._sets.clear()
         self._loop = None
         gc.collect()
         torch.cuda.synchronize(self.device)
@@ -247,12 +250,19 @@ class CudaPlatform:
 
     # Operations of its own: `{"op": "platform", "what": ...}`
 
+    def do_ready(self, command: dict[str, Any], *_: Any) -> dict[str, Any]:
+        """Be ready for windows, which others wait for. `sets`: argument trees, one a call of a window."""
+        self._sets = self._decoded(command["sets"])
+        self._loop = CallLoop(self.arena, self._heap)
+        self._loop.rehearse()
+        return {}
+
     def do_windows(self, command: dict[str, Any], _: Any, instances: dict[str, nn.Module]) -> dict[str, Any]:
-        """Serve the judge's stopwatch until it ends the series. `sets`: argument trees, one a call of a window."""
-        sets = self._decoded(command["sets"])
-        self._loop = self._loop or CallLoop(self.arena, self._heap)
+        """Serve the judge's stopwatch, after `do_ready`, until it ends the series."""
+        if self._loop is None:
+            raise RuntimeError("windows need a process that is ready for them")
         with _tf32_allowed() if command.get("tf32") else nullcontext():
-            return {"layouts": self._loop.serve(instances[command["instance"]], sets)}
+            return {"layouts": self._loop.serve(instances[command["instance"]], self._sets)}
 
     def do_baseline(self, command: dict[str, Any], _: Any, instances: dict[str, nn.Module]) -> dict[str, Any]:
         """Make `torch.compile`'s version of an instance under the name `baseline`, and warm it up on the first set."""

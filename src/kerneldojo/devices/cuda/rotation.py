@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import triton
 import triton.language as tl
@@ -42,16 +43,9 @@ class Rotation:
     length: int = 0
 
 
-def rotate_all(rotations: Sequence[Rotation]) -> None:
-    """Carry all of them out, in no order; equal types and lengths. Asynchronous on a GPU."""
-    if not rotations or not len(rotations[0].target):
-        return
-    target = rotations[0].target
-    if target.is_cuda and is_right(target.device, target.element_size()):
-        launch(rotations)
-        return
-    for one in rotations:
-        rotate(one)
+def can_launch(target: torch.Tensor) -> bool:
+    """Whether what is rotated into this and its like may be by `launch`: on a GPU, where it was right when tried."""
+    return target.is_cuda and bool(len(target)) and is_right(target.device, target.element_size())
 
 
 def rotate(one: Rotation) -> None:
@@ -72,7 +66,7 @@ def is_right(device: torch.device, item: int) -> bool:
     """Whether the launch does what it should with elements of so many bytes; if not, that is told to the log."""
     try:
         wanted = samples(device, item)
-        launch(wanted)
+        launch(rows(wanted), wanted[0].target)
         right = [replace(one, target=torch.empty_like(one.target)) for one in wanted]
         for one in right:
             rotate(one)
@@ -95,24 +89,27 @@ def samples(device: torch.device, item: int) -> list[Rotation]:
     return found
 
 
-def launch(rotations: Sequence[Rotation]) -> None:
-    """The same as `rotate_all` by one launch."""
-    table, typed, length = arguments(rotations)
+def launch(rows: npt.NDArray[np.int64], target: torch.Tensor) -> None:
+    """Carry out all that `rows` says, in no order; `target` is one of the targets. Asynchronous on a GPU."""
+    table, typed, length = arguments(rows, target)
     kernel: Any = _rotate_kernel
-    kernel[(triton.cdiv(length, BLOCK), len(rotations))](table, typed, length, BLOCK=BLOCK, num_warps=8)
+    kernel[(triton.cdiv(length, BLOCK), len(rows))](table, typed, length, BLOCK=BLOCK, num_warps=8)
 
 
-def arguments(rotations: Sequence[Rotation]) -> tuple[torch.Tensor, torch.Tensor, int]:
+def num_words(item_bytes: int) -> int:
+    """As how many words an element is moved."""
+    return max(1, item_bytes // 8)
+
+
+def rows(rotations: Sequence[Rotation]) -> npt.NDArray[np.int64]:
     """What a launch is told of rotations of one type and length.
 
     Returns:
-        (rotations, 7) int64 on the device, where each reads and writes; a tensor of words, of which only the type is of
-        interest; and how many words each has.
+        (rotations, 7): addresses of target and source, by how many words to move, the address of the source of a part,
+        words from where to where that is, and how much further on the words lie there.
     """
-    first = rotations[0].target
-    item = first.element_size()
-    words = max(1, item // 8)
-    rows = [
+    words = num_words(rotations[0].target.element_size())
+    found = [
         (
             one.target.data_ptr(),
             one.source.data_ptr(),
@@ -124,8 +121,14 @@ def arguments(rotations: Sequence[Rotation]) -> tuple[torch.Tensor, torch.Tensor
         )
         for one in rotations
     ]
-    table = torch.from_numpy(np.array(rows, dtype=np.int64)).to(first.device, non_blocking=True)
-    return table, torch.empty(0, dtype=WORDS[item], device=first.device), words * len(first)
+    return np.array(found, dtype=np.int64)
+
+
+def arguments(rows: npt.NDArray[np.int64], target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """The same on the device, a tensor of words, of which only the type is of interest, and how many words each has."""
+    item = target.element_size()
+    table = torch.from_numpy(rows).to(target.device, non_blocking=True)
+    return table, torch.empty(0, dtype=WORDS[item], device=target.device), num_words(item) * len(target)
 
 
 @triton.jit(do_not_specialize=["length"], do_not_specialize_on_alignment=["table", "typed"])

@@ -7,14 +7,14 @@ among them, for there an output that was computed too early is wrong.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from kerneldojo.devices.cuda import draws
+from kerneldojo.devices.cuda.draws import Integers
 from kerneldojo.devices.cuda.inputs import Layout
 
 BLOCK_BYTES = 256
@@ -23,8 +23,6 @@ NUM_BLOCKS = 512
 wrong, one in a hundred, a single window shows it with 99 %."""
 NUM_NEAR = 128
 """Of these, blocks at places that correspond to those where the inputs were changed last."""
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -89,34 +87,32 @@ def draw_plan(length: int, layouts: Sequence[Layout], near: Integers | None = No
         near: where inputs were changed last, as `Stamp.places` has it. Outputs are read at the same part of their
             length: the very elements where they lie as the input does, the same rows where they have as many.
     """
-    generator = np.random.default_rng(secrets.randbits(128))
     sizes = np.array([layout.num_bytes for layout in layouts], dtype=np.int64)
     items = np.array([layout.dtype.itemsize for layout in layouts], dtype=np.int64)
+    rooms = np.maximum(sizes - BLOCK_BYTES, 0) // items
     pairs = length * len(layouts)
     num_near = NUM_NEAR if near is not None and len(near) else 0
     # Each output once in turn, the rest by size, so that a small second output is not overlooked.
     turns = min(pairs, NUM_BLOCKS // 2)
     rest = NUM_BLOCKS - turns - num_near
-    first = generator.permutation(pairs)[:turns]
-    by_size = generator.random(rest) * (sizes + 1).sum()
-    calls = np.concatenate([first // len(layouts), generator.integers(0, length, rest)])
-    tensors = np.concatenate([first % len(layouts), np.searchsorted(np.cumsum(sizes + 1), by_size, side="right")])
-    room = np.maximum(sizes[tensors] - BLOCK_BYTES, 0) // items[tensors]
-    starts = generator.integers(0, room + 1) * items[tensors]
-    # A tenth at the end of its output: what was left undone is often there.
-    last = generator.random(len(room)) < 0.1
-    plan = Plan(calls, tensors, np.where(last, room * items[tensors], starts))
-    if near is None or not num_near:
-        return plan
-    chosen = near[np.resize(generator.permutation(len(near)), num_near)]
-    tensors = generator.integers(0, len(layouts), num_near)
-    starts = chosen[:, 1] * (sizes // items)[tensors] // chosen[:, 2]
-    starts = np.minimum(starts, np.maximum(sizes - BLOCK_BYTES, 0)[tensors] // items[tensors]) * items[tensors]
-    return Plan(
-        np.concatenate([plan.calls, chosen[:, 0]]),
-        np.concatenate([plan.tensors, tensors]),
-        np.concatenate([plan.starts, starts]),
+    first = draws.order(pairs)[:turns]
+    by_size = np.cumsum(sizes + 1)
+    calls = np.concatenate([first // len(layouts), draws.below(length, rest)])
+    tensors = np.concatenate(
+        [first % len(layouts), np.searchsorted(by_size, draws.below(int(by_size[-1]), rest), side="right")]
     )
+    room = rooms[tensors]
+    starts = draws.below(room + 1, len(room))
+    # A tenth at the end of its output: what was left undone is often there.
+    starts = np.where(draws.uniforms(len(room)) < 0.1, room, starts)
+    if near is not None and num_near:
+        chosen = near[np.resize(draws.order(len(near)), num_near)]
+        beside = draws.below(len(layouts), num_near)
+        there = np.minimum(chosen[:, 1] * (sizes // items)[beside] // chosen[:, 2], rooms[beside])
+        calls, tensors, starts = (
+            np.concatenate(both) for both in ((calls, chosen[:, 0]), (tensors, beside), (starts, there))
+        )
+    return Plan(calls, tensors, starts * items[tensors])
 
 
 def logical_indices(positions: Integers, layout: Layout) -> Integers:

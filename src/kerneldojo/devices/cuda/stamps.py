@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-Integers = npt.NDArray[np.int64]
+from kerneldojo.devices.cuda import draws
+from kerneldojo.devices.cuda.draws import Integers
 
 NUM_WORDS = 1024
 """Words that are exchanged while the caches are cold, in all."""
@@ -74,24 +75,23 @@ def draw_swap(extents: Sequence[Extent], last: Swap | None = None) -> Swap | Non
     return Swap(extent, last.one if last is not None else one, two, extent.unit * width)
 
 
-def draw_exchange(places: Sequence[tuple[int, int]]) -> tuple[Integers, Integers]:
+def draw_exchange(starts: Integers, sizes: Integers) -> tuple[Integers, Integers]:
     """Pairs of words to exchange, secretly drawn; no word is in two of them, so that it is an exchange.
 
     Args:
-        places: first word and number of words, at least 2, of ranges that do not overlap.
+        starts: first words of ranges that do not overlap; one at least.
+        sizes: how many words each has, at least 2.
 
     Returns:
         words of first halves, and their partners in the second halves of the same ranges; equal lengths. Each half is
         cut into equal strips, and one word of each strip is drawn.
     """
-    generator = np.random.default_rng(secrets.randbits(128))
-    starts, sizes = (np.array(column, dtype=np.int64) for column in zip(*places, strict=True))
     halves = sizes // 2
-    counts = np.minimum(max(1, NUM_WORDS // len(places)), halves)
-    owner = np.repeat(np.arange(len(places)), counts)
+    counts = np.minimum(max(1, NUM_WORDS // len(starts)), halves)
+    owner = np.repeat(np.arange(len(starts)), counts)
     strip = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
     width = (halves // counts)[owner]
-    one = starts[owner] + strip * width + generator.integers(0, width)
+    one = starts[owner] + strip * width + draws.below(width, len(width))
     return one, one + halves[owner]
 
 
@@ -115,13 +115,13 @@ class Stamp:
         swap: Swap | None,
     ) -> None:
         self._words, self._set_bytes, self._inputs, self._swap = words, set_bytes, inputs, swap
-        apart = ~(self._is_in_a_block(pairs[0]) | self._is_in_a_block(pairs[1]))
-        one, two = pairs[0][apart], pairs[1][apart]
-        self._to, self._source = np.concatenate([one, two]), np.concatenate([two, one])
-        both = torch.from_numpy(np.stack([self._to, self._source]))
+        both = np.concatenate([pairs, pairs[::-1]], axis=1)
+        both = both[:, ~self._are_in_blocks(both).any(axis=0)]
+        self._to, self._source = both
+        told = torch.from_numpy(np.ascontiguousarray(both))
         # From pinned memory: else the host would wait until the content before it has been written.
-        self._pairs = (both.pin_memory() if words.is_cuda else both).to(words.device, non_blocking=True)
-        self._is_exchanged = self._is_settled = False
+        self._pairs = (told.pin_memory() if words.is_cuda else told).to(words.device, non_blocking=True)
+        self._is_exchanged = self._is_settled = self._is_undone = False
         if swap is not None:
             self._one, self._two = (self._block(words, swap.extent.offset, start) for start in (swap.one, swap.two))
             self._last = self._two.clone()
@@ -150,17 +150,18 @@ class Stamp:
         if self._swap is not None:
             self._one.copy_(self._last)
 
-    def toggle(self, index: int) -> None:
-        """Undo in a set what was done, or do it again; words that are exchanged are so in all sets.
+    def undo(self) -> None:
+        """Undo in all sets what was done, once nobody is timed on them any more: asynchronously.
 
         A side that ended in its window may not have written its part: then that is done first.
         """
-        if not self._is_exchanged:
+        if not self._is_exchanged or self._is_undone:
             return
+        self._is_undone = True
         if not self._is_settled:
             self.settle()
         self._exchange_words()
-        if self._swap is not None and index == 0:
+        if self._swap is not None:
             _swap(self._one, self._two)
 
     def apply(self, words: torch.Tensor, index: int, offset: int) -> None:
@@ -187,12 +188,12 @@ class Stamp:
 
         Of the words and of the blocks some, secretly chosen: so many as outputs are read near them.
         """
-        generator = np.random.default_rng(secrets.randbits(128))
-        words = generator.choice(self._to, NUM_OF_WORDS) if len(self._to) > NUM_OF_WORDS else self._to
+        num_words = len(self._to)
+        words = self._to[draws.below(num_words, NUM_OF_WORDS)] if num_words > NUM_OF_WORDS else self._to
         sets, within = np.divmod(4 * words, self._set_bytes)
         if self._swap is not None:
             extent = self._swap.extent
-            units = generator.integers(0, self._swap.width // extent.unit, (2, NUM_OF_BLOCK // 2))
+            units = draws.below(self._swap.width // extent.unit, NUM_OF_BLOCK).reshape(2, -1)
             blocks = extent.offset + np.array([[self._swap.one], [self._swap.two]]) + extent.unit * units
             sets, within = np.append(sets, np.zeros_like(blocks)), np.append(within, blocks)
         if not len(within):
@@ -208,13 +209,13 @@ class Stamp:
             to, source = self._pairs
             self._words.index_copy_(0, to, self._words.index_select(0, source))
 
-    def _is_in_a_block(self, words: Integers) -> npt.NDArray[np.bool_]:
-        found = np.zeros(len(words), dtype=np.bool_)
-        if self._swap is not None:
-            for start in (self._swap.one, self._swap.two):
-                beyond = 4 * words - self._swap.extent.offset - start
-                found |= (beyond >= 0) & (beyond < self._swap.width)
-        return found
+    def _are_in_blocks(self, words: Integers) -> npt.NDArray[np.bool_]:
+        if self._swap is None:
+            return np.zeros(words.shape, dtype=np.bool_)
+        within = 4 * words - self._swap.extent.offset
+        starts = (self._swap.one, self._swap.two)
+        one, two = ((within >= start) & (within < start + self._swap.width) for start in starts)
+        return one | two
 
     def _block(self, words: torch.Tensor, offset: int, start: int) -> torch.Tensor:
         assert self._swap is not None

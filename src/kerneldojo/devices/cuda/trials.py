@@ -25,6 +25,10 @@ SLOW_US = 20_000.0
 beside them, so few windows say as much as many: everybody else waits while they are timed."""
 FEW_WINDOWS = 8
 """They have half as many as others at least, but no fewer than this, which is all that a `quick` verdict asks for."""
+EVENT_CALLS = 16
+"""Calls that sides time themselves, at most: what is told of them is one number, and it is a claim."""
+LOOK_EVERY = 6
+"""Rounds from one look at the cores to the next: some 50 ms. A look takes two, and the first was before the series."""
 FEW_SETS = 4
 """Where memory holds fewer input sets than this, all are timed."""
 
@@ -61,7 +65,7 @@ def run(
         stopwatch, sides, inputs, device, effort: see there.
         inspect: looks at each round.
         still: see there; without it nobody is stopped.
-        between: called every few rounds, while no side is at work.
+        between: called every `LOOK_EVERY` rounds, while no side is at work.
 
     Raises:
         page.Late: a side took too long; and what a side's `check` raises.
@@ -88,7 +92,7 @@ def run(
             if not lengths:
                 draws = [chance.random() for _ in range(24)]
                 lengths = plan_lengths(longest, 12, draws)
-            if between is not None and rounds.count % ASK_EVERY == 0:
+            if between is not None and rounds.count % LOOK_EVERY == LOOK_EVERY - 1:
                 between()
             rounds.play(lengths.pop(), counted=True)
             if rounds.count % ASK_EVERY == 0:
@@ -96,7 +100,7 @@ def run(
             if rounds.count >= min_windows and rounds.is_over(time.monotonic() - start):
                 break
         for _ in range(effort.event_windows):
-            rounds.play(longest, counted=False, with_events=True)
+            rounds.play(min(longest, EVENT_CALLS), counted=False, with_events=True)
         rounds.rest()
     finally:
         for side in sides:

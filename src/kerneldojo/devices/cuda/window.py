@@ -63,6 +63,8 @@ class Timed:
     """The contestant's own time of each call; a claim."""
     taken_us: float = 0.0
     """From the signal until the contestant said that its calls begin, for it had written what came with the signal."""
+    stopped: float = 0.0
+    """When the clock stopped, on that of `time.perf_counter`."""
 
 
 @dataclass
@@ -81,6 +83,14 @@ class Side:
     """Whether its windows tell what a window costs around its calls: the reference runner's do."""
     every: int = 1
     """It has a window in every so many rounds."""
+
+    @cached_property
+    def places(self) -> tuple[Integers, Integers]:
+        """Of each output, where one that lies in its heap may begin at the latest, and the bytes of an element."""
+        end = self.arena.base(self.arena.heap) + self.arena.heap.size
+        last = [end - layout.num_bytes for layout in self.layouts]
+        items = [layout.dtype.itemsize for layout in self.layouts]
+        return np.array(last, dtype=np.int64), np.array(items, dtype=np.int64)
 
     @cached_property
     def blocks(self) -> torch.Tensor:
@@ -181,6 +191,7 @@ class Stopwatch:
         return Timed(
             length=length,
             taken_us=(taken - start) / 1000,
+            stopped=stop / 1e9,
             wall_us=(stop - taken) / 1000,
             done_us=(done - taken) / 1000,
             prepare_us=prepare_us,
@@ -231,11 +242,8 @@ class Stopwatch:
         """Whether what a contestant says of its outputs' places is possible."""
         if offsets.ndim != 2 or offsets.shape[1] != len(side.layouts) or not len(side.layouts):
             return False
-        base, size = side.arena.base(side.arena.heap), side.arena.heap.size
-        lengths = np.array([layout.num_bytes for layout in side.layouts], dtype=np.int64)
-        items = np.array([layout.dtype.itemsize for layout in side.layouts], dtype=np.int64)
-        inside = (offsets >= base) & (offsets <= base + size - lengths[None])
-        return bool(inside.all() and (offsets % items[None] == 0).all())
+        last, items = side.places
+        return bool(((offsets >= side.arena.base(side.arena.heap)) & (offsets <= last) & (offsets % items == 0)).all())
 
 
 def disjoint(offsets: Integers, lengths: Sequence[int]) -> bool:

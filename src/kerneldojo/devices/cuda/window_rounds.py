@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import median
 
+from kerneldojo.devices.cuda import charges
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.fits import Fit, Window
 from kerneldojo.devices.cuda.inputs import InputSets, Layout
@@ -22,15 +23,16 @@ from kerneldojo.devices.cuda.series import Series, charge, fits
 from kerneldojo.devices.cuda.window import Side, Stopwatch, Timed
 
 ASK_EVERY = 4
-"""Rounds from one look at the interval, the clocks and the cores to the next: some 20 ms, so looking costs little."""
+"""Rounds from one look at the interval and the clocks to the next: some 30 ms, so looking costs little."""
 ENOUGH_WINDOWS = 8
 """Windows of a side that is trusted after which it may be known well enough to play less often."""
 SELDOM = 3
 """It then plays in one round of so many, drawn by chance: what is sampled in the others is not compared with anything,
-so nobody may know which they are."""
+so nobody may know which they are. Only in rounds of one call it always plays: they take hardly any time, and what one
+call alone costs is told by its windows next to others'."""
 PATIENCE = 3.0
-"""Times `Effort.seconds` after which a series ends though there are too few calls, and after which a side's calls are
-taken for batched, if they still look so."""
+"""Times `Effort.seconds` after which a series ends though there are too few calls, or a figure says little, and after
+which a side's calls are taken for batched, if they still look so."""
 SLOW_FLUSH = 3.0
 """A flush that takes this many times longer than usual betrays somebody else on the device."""
 USUAL_PRIME = (0.6, 1.6)
@@ -109,7 +111,7 @@ class Rounds:
         playing = [
             side
             for side in self._sides
-            if self._series[side.name].failed == pages.OK and (not counted or self._plays(side))
+            if self._series[side.name].failed == pages.OK and (not counted or self._plays(side, length))
         ]
         if with_events and self._effort.is_brisk:  # The other sides' own times are of no use to anybody.
             playing = [side for side in playing if side.is_decisive or side.is_trusted]
@@ -172,18 +174,18 @@ class Rounds:
                 raise
 
     def relax(self) -> None:
-        """Find sides that need not play in every round: those that are trusted and sharp, where others are not yet.
+        """Find sides that need not play in every round: those that are trusted, and known or sharp.
 
         A reference is often slower than its candidate, so that its figure is sharp long before.
         """
         for side in self._sides:
-            windows = self._series[side.name].windows
-            if side.is_trusted and len(windows) >= ENOUGH_WINDOWS:
-                found = self._fitted().get(side.name)
-                if found is not None and found.relative_error <= self._effort.target_error:
-                    self._seldom.add(side.name)
-                else:
-                    self._seldom.discard(side.name)
+            if not side.is_trusted or len(self._series[side.name].windows) < ENOUGH_WINDOWS:
+                continue
+            found = self._fitted().get(side.name) if side.is_decisive else None
+            if not side.is_decisive or (found is not None and found.relative_error <= self._effort.target_error):
+                self._seldom.add(side.name)
+            else:
+                self._seldom.discard(side.name)
 
     def _fitted(self) -> dict[str, Fit]:
         """The lines of the sides that matter and have not failed; asked for several times after a round."""
@@ -198,9 +200,9 @@ class Rounds:
             )
         return self._found
 
-    def _plays(self, side: Side) -> bool:
+    def _plays(self, side: Side, length: int) -> bool:
         if side.name in self._seldom:
-            return self._chance.random() < 1 / SELDOM
+            return length == 1 or self._chance.random() < 1 / SELDOM
         return self.count % side.every == 0
 
     def _order(self, sides: list[Side]) -> list[Side]:
@@ -238,7 +240,8 @@ class Rounds:
     def is_over(self, seconds: float) -> bool:
         """Whether every decisive side's slope is known well enough, or the time is up; asked every few rounds.
 
-        Where calls in a row seem not to have been computed one by one, more windows of one call are needed to say so.
+        Where calls in a row seem not to have been computed one by one, more windows of one call are needed to say so;
+        and a few more make a figure of what would say little.
         """
         effort = self._effort
         is_late = seconds > effort.seconds
@@ -256,4 +259,8 @@ class Rounds:
             for name in decisive
             if name in found and live[other].is_trusted and not live[name].is_trusted
         )
-        return (is_sharp or is_late) and not (is_batched and seconds < PATIENCE * effort.seconds)
+        is_blurred = any(
+            name not in found or charges.is_blurred(found[name].per_call_us, found[name].interval_us)
+            for name in decisive
+        )
+        return (is_sharp or is_late) and not ((is_batched or is_blurred) and seconds < PATIENCE * effort.seconds)
