@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from kerneldojo.devices.cuda import page as pages
-from kerneldojo.devices.cuda.content import Way, flat, ways_of
+from kerneldojo.devices.cuda.content import ways_of
 from kerneldojo.devices.cuda.inputs import InputSets, Layout
+from kerneldojo.devices.cuda.recipes import Way
+from kerneldojo.devices.cuda.rotation import flat
 from kerneldojo.devices.cuda.sampling import BLOCK_BYTES, NUM_BLOCKS, Sample, draw_plan
 from kerneldojo.devices.cuda.window import Timed
 from kerneldojo.judging import preparation

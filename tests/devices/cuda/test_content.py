@@ -10,18 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from kerneldojo.devices.cuda.content import (
-    Kind,
-    Way,
-    draw_recipes,
-    flat,
-    may_shuffle,
-    rotation,
-    segments,
-    ways_of,
-    write,
-)
-from kerneldojo.devices.cuda.rotation import num_words, rows
+from kerneldojo.devices.cuda.content import may_shuffle, ways_of, write
+from kerneldojo.devices.cuda.recipes import Kind, Way, draw_recipes, rotation, segments
+from kerneldojo.devices.cuda.rotation import flat, num_words, rows
 from kerneldojo.problems.distributions import is_probability
 
 Draw = Callable[[], torch.Tensor]

@@ -22,21 +22,11 @@ import torch
 
 from kerneldojo.devices.cuda import draws
 from kerneldojo.devices.cuda.comparison import can_compare, compare
-from kerneldojo.devices.cuda.content import (
-    COPIED,
-    Kind,
-    Recipes,
-    Way,
-    draw_recipes,
-    exchangeable,
-    flat,
-    rotation,
-    segments,
-    write,
-)
+from kerneldojo.devices.cuda.content import exchangeable, write
 from kerneldojo.devices.cuda.draws import Integers
 from kerneldojo.devices.cuda.memory import SharedRegion, span
-from kerneldojo.devices.cuda.rotation import WORDS, Rotation, can_launch, launch, num_words
+from kerneldojo.devices.cuda.recipes import COPIED, Kind, Recipes, Way, draw_recipes, rotation, segments
+from kerneldojo.devices.cuda.rotation import WORDS, Rotation, can_launch, flat, launch, num_words
 from kerneldojo.devices.cuda.stamps import Extent, Stamp, Swap, draw_exchange, draw_swap
 from kerneldojo.problems.pieces import pieces
 

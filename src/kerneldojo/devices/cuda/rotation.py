@@ -43,6 +43,12 @@ class Rotation:
     length: int = 0
 
 
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory from a tensor's first element to its last."""
+    count = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.as_strided((count if tensor.numel() else 0,), (1,))
+
+
 def can_launch(target: torch.Tensor) -> bool:
     """Whether what is rotated into this and its like may be by `launch`: on a GPU, where it was right when tried."""
     return target.is_cuda and bool(len(target)) and is_right(target.device, target.element_size())
