@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
+from kerneldojo.devices.cuda import interpreter, trials, window_rounds
 from kerneldojo.devices.cuda import page as pages
-from kerneldojo.devices.cuda import trials, window_rounds
 from kerneldojo.devices.cuda.inputs import Layout
 from kerneldojo.devices.cuda.page import Page
 from kerneldojo.devices.cuda.sampling import NUM_BLOCKS
@@ -141,6 +141,7 @@ def without_a_device(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     monkeypatch.setattr(window_rounds, "SLOW_FLUSH", 1e9)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)  # Judge and contestants spin, and share one interpreter here.
+    monkeypatch.setattr(interpreter, "LONGEST_SECONDS", 1e-4)
     yield
     sys.setswitchinterval(interval)
 
