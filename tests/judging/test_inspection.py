@@ -1,5 +1,6 @@
 """What is sampled of timed calls is held against the reference, window by window, without a device."""
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.inputs import Layout
 from kerneldojo.devices.cuda.sampling import BLOCK_BYTES, Plan, Sample, draw_plan
 from kerneldojo.devices.cuda.window import Timed
+from kerneldojo.judging import inspection as inspection_module
 from kerneldojo.judging.inspection import Inspection
 from kerneldojo.judging.ruling import Ruling
 
@@ -93,6 +95,24 @@ def test_an_output_that_is_wrong_in_all_calls_of_one_window_is_found(number: int
         mine = [[[call[0].t().contiguous().t(), call[1]] for call in window] for window in mine]
     with pytest.raises(Ruling, match="wrong in timed calls"):
         inspect(mine, right).compare()
+
+
+@pytest.mark.parametrize(("ago", "is_waited_for"), [(0.0, True), (1.0, False)])
+def test_what_is_remembered_is_looked_at_a_while_after_the_clock_has_stopped(
+    monkeypatch: pytest.MonkeyPatch, ago: float, is_waited_for: bool
+) -> None:
+    naps: list[float] = []
+    monkeypatch.setattr(inspection_module.time, "sleep", naps.append)
+    right = rounds()[0]
+    inspection = inspect([right], [right])
+    inspection._chance = SimpleNamespace(randrange=lambda _: 0, random=lambda: 0.0)  # type: ignore[assignment]
+    timed = sampled(draw_plan(LENGTH, [Layout.of(tensor) for tensor in right[0]]), right)
+    late = Timed(**{**vars(timed), "stopped": time.perf_counter() - ago})
+    inspection(LENGTH, {"contestant": late, "reference": timed})
+    (nap,) = naps
+    assert 0 <= nap <= inspection_module.LATER_SECONDS
+    assert (nap > 0) == is_waited_for
+    assert len(inspection.witnesses) == 1
 
 
 def test_a_reused_buffer_ends_it_at_once() -> None:

@@ -329,6 +329,21 @@ def test_a_reference_that_is_known_well_enough_plays_less_often_and_by_chance() 
     assert all(round_._plays(side, 9) for side in sides * 50), "it has become doubtful"
 
 
+def test_a_figure_that_says_little_goes_on_for_a_while() -> None:
+    """Rather than to be taken once more from the beginning."""
+    side = SimpleNamespace(name="contestant", is_trusted=False, is_decisive=True, every=1)
+    series = {"contestant": Series(windows=windows(80.0, 250.0, 2.0))}
+    effort = Effort(target_error=1e-9, seconds=0.2, min_calls=0)
+    round_: Any = Rounds(None, [side], None, series, None, nullcontext, random.SystemRandom(), effort)  # type: ignore[arg-type,list-item]
+    assert not round_.is_over(0.1) and round_.is_over(0.3), "its time is up"
+    series["contestant"].windows[:] = windows(80.0, 250.0, 4000.0)
+    round_.count += 4
+    assert charges.is_blurred(*(lambda fit: (fit.per_call_us, fit.interval_us))(round_._fitted()["contestant"]))
+    assert not round_.is_over(0.3)
+    assert not round_.is_over(0.59)
+    assert round_.is_over(0.61), "at some time everybody else goes on"
+
+
 def test_a_reference_whose_figure_is_kept_from_before_plays_less_often_whatever_its_windows_say() -> None:
     side = SimpleNamespace(name="reference", is_trusted=True, is_decisive=False, every=1)
     series = {"reference": Series(windows=windows(80.0, 250.0, 300.0)[:7])}

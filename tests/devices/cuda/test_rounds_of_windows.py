@@ -6,7 +6,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from types import SimpleNamespace
 from typing import Any
 
@@ -147,7 +147,13 @@ def without_a_device(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
 
 
 def race(
-    log: Log, *, is_brisk: bool, all_fail_at: int = -1, effort: Effort | None = None, **of_contestant: Any
+    log: Log,
+    *,
+    is_brisk: bool,
+    all_fail_at: int = -1,
+    effort: Effort | None = None,
+    between: Callable[[], None] | None = None,
+    **of_contestant: Any,
 ) -> Trials:
     """Three sides: contestant and twin, and a reference that they are compared with."""
     of_all = {"fails_at": all_fail_at, "slow_to_release": of_contestant.get("slow_to_release", False)}
@@ -183,7 +189,8 @@ def race(
     effort = effort or Effort(
         min_windows=6, max_windows=6, min_calls=1, seconds=60.0, warm_up_windows=1, is_brisk=is_brisk
     )
-    found = trials.run(HostStopwatch(log), sides, Inputs(log), device, effort, inspect=inspect, still=still)  # type: ignore[arg-type]
+    given: Any = (HostStopwatch(log), sides, Inputs(log), device, effort)
+    found = trials.run(*given, inspect=inspect, still=still, between=between)
     for one in contestants:
         one.thread.join(20)
         assert not one.thread.is_alive(), "its series was not ended"
@@ -289,6 +296,28 @@ def test_calls_that_take_long_are_timed_in_few_windows(
     assert found.num_rounds == len(found.series["contestant"].windows) == num_rounds
     assert lengths[:2] == before and len(lengths) == 2 + num_rounds
     assert {window.length for window in found.series["contestant"].windows} >= {1, 4}
+
+
+def test_of_the_calls_that_sides_time_themselves_a_few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "EVENT_CALLS", 3)
+    lengths: list[tuple[int, bool]] = []
+    play = window_rounds.Rounds.play
+
+    def noted(self: Any, length: int, *, counted: bool, with_events: bool = False) -> Any:
+        lengths.append((length, with_events))
+        return play(self, length, counted=counted, with_events=with_events)
+
+    monkeypatch.setattr(window_rounds.Rounds, "play", noted)
+    race([], is_brisk=True)
+    assert [length for length, with_events in lengths if with_events] == [3]
+    assert max(length for length, _ in lengths) > 3
+
+
+def test_cores_are_looked_at_after_some_rounds_and_not_at_once() -> None:
+    log: Log = []
+    race(log, is_brisk=True, between=lambda: log.append(("judge", "look")))
+    (look,) = [index for index, one in enumerate(log) if one == ("judge", "look")]
+    assert log[:look].count(("judge", "write")) == 2 + trials.LOOK_EVERY - 1, "two rounds to warm up do not count"
 
 
 def test_a_series_ends_although_a_side_is_still_busy_with_what_it_was_told_last() -> None:
