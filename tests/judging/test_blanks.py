@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,29 @@ def full(blanks: Blanks, num: int) -> None:
         time.sleep(0.01)
 
 
+@contextlib.contextmanager
+def answered_late(
+    server: ForkServer, furnish: Callable[[Session], bool], is_good: Callable[[], bool], answered: threading.Event
+) -> Generator[Blanks]:
+    """One more blank than a few, begun; `furnish` may wait for `answered`."""
+    blanks = Blanks(lambda wanted: Session(server, NoArena(), wanted), FEW + 1, furnish, is_good)
+    try:
+        blanks.take(WANTED)
+        full(blanks, FEW)
+        yield blanks
+    finally:
+        answered.set()
+        blanks.close()
+
+
+def goes_on(blanks: Blanks, last: Session, answered: threading.Event) -> None:
+    """The last one stands still, where it can be stopped, until it is ready."""
+    assert last._brake.is_held == last._brake.is_direct
+    answered.set()
+    full(blanks, FEW + 1)
+    assert not last._brake.is_held
+
+
 def test_as_long_as_a_few_are_ready_more_are_made_only_at_good_moments(
     server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,10 +117,7 @@ def test_as_long_as_a_few_are_ready_more_are_made_only_at_good_moments(
             answered.wait(60)
         return False
 
-    blanks = Blanks(lambda wanted: Session(server, NoArena(), wanted), FEW + 1, furnish, lambda: is_good)
-    try:
-        blanks.take(WANTED)
-        full(blanks, FEW)
+    with answered_late(server, furnish, lambda: is_good, answered) as blanks:
         time.sleep(0.3)
         assert len(blanks) == FEW
         is_good = True
@@ -106,13 +126,7 @@ def test_as_long_as_a_few_are_ready_more_are_made_only_at_good_moments(
             time.sleep(0.01)
         is_good = False
         blanks.end_moment()
-        assert asked[-1]._brake.is_held == asked[-1]._brake.is_direct, "it stands still, where it can be stopped"
-        answered.set()
-        full(blanks, FEW + 1)
-        assert not asked[-1]._brake.is_held
-    finally:
-        answered.set()
-        blanks.close()
+        goes_on(blanks, asked[-1], answered)
 
 
 def test_those_that_run_because_none_was_ready_stand_still_once_one_is(
@@ -128,17 +142,8 @@ def test_those_that_run_because_none_was_ready_stand_still_once_one_is(
             answered.wait(60)
         return False
 
-    blanks = Blanks(lambda wanted: Session(server, NoArena(), wanted), FEW + 1, furnish, lambda: False)
-    try:
-        blanks.take(WANTED)
-        full(blanks, FEW)
-        assert asked[-1]._brake.is_held == asked[-1]._brake.is_direct
-        answered.set()
-        full(blanks, FEW + 1)
-        assert not asked[-1]._brake.is_held
-    finally:
-        answered.set()
-        blanks.close()
+    with answered_late(server, furnish, lambda: False, answered) as blanks:
+        goes_on(blanks, asked[-1], answered)
 
 
 def test_one_has_its_memory_before_it_is_taken_or_gets_it_then(server: ForkServer) -> None:

@@ -127,9 +127,12 @@ def test_a_side_that_ends_before_it_has_written_the_last_part_does_not_make_inpu
 ) -> None:
     for _ in range(10):
         inputs.refresh(LENGTH)
+        before = [list(map(bits, views(inputs, index))) for index in range(LENGTH)]
         inputs.draw_stamp(LENGTH).exchange()
+        assert before != [list(map(bits, views(inputs, index))) for index in range(LENGTH)]
         kept = [list(map(bits, inputs.written(index))) for index in range(LENGTH)]
         assert not any(inputs.differs(index) for index in range(LENGTH))
+        assert before == [list(map(bits, views(inputs, index))) for index in range(LENGTH)], "all of it is undone"
         assert kept == [list(map(bits, inputs.written(index))) for index in range(LENGTH)]
 
 

@@ -338,7 +338,8 @@ def test_a_figure_that_says_little_goes_on_for_a_while() -> None:
     assert not round_.is_over(0.1) and round_.is_over(0.3), "its time is up"
     series["contestant"].windows[:] = windows(80.0, 250.0, 4000.0)
     round_.count += 4
-    assert charges.is_blurred(*(lambda fit: (fit.per_call_us, fit.interval_us))(round_._fitted()["contestant"]))
+    found = round_._fitted()["contestant"]
+    assert charges.is_blurred(found.per_call_us, found.interval_us)
     assert not round_.is_over(0.3)
     assert not round_.is_over(0.59)
     assert round_.is_over(0.61), "at some time everybody else goes on"

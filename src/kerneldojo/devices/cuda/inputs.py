@@ -20,19 +20,16 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from kerneldojo.devices.cuda import draws
 from kerneldojo.devices.cuda.comparison import can_compare, compare
 from kerneldojo.devices.cuda.content import exchangeable, write
 from kerneldojo.devices.cuda.draws import Integers
 from kerneldojo.devices.cuda.memory import SharedRegion, span
-from kerneldojo.devices.cuda.recipes import COPIED, Kind, Recipes, Way, draw_recipes, rotation, segments
+from kerneldojo.devices.cuda.recipes import COPIED, Kind, Way, draw_recipes, rotation, segments
 from kerneldojo.devices.cuda.rotation import WORDS, Rotation, can_launch, flat, launch, num_words
-from kerneldojo.devices.cuda.stamps import Extent, Stamp, Swap, draw_exchange, draw_swap
+from kerneldojo.devices.cuda.stamps import Extent, Stamp, Swap, WordRanges, draw_exchange, draw_swap
 from kerneldojo.problems.pieces import pieces
 
 ALIGNMENT = 512
-MOST_STAMPED = 64
-"""Inputs in which words change places last, at most."""
 
 
 @dataclass(frozen=True)
@@ -107,19 +104,13 @@ class InputSets:
         self._places = [[flat(target) for target in targets] for targets in self._targets]
         self._set_bytes = set_bytes(self.layouts)
         self._words = region.tensor(0, (region.size // 4,), (1,), torch.int32)
-        self._recipes = Recipes(*(np.zeros((count, *of), dtype=np.int64) for of in ((), (), (len(ways), 3), ())))
-        """What each set is made of."""
+        self._recipes = draw_recipes(count, self._num_bases, self._kinds)
+        """What each set is made of, once it is written."""
         self._addresses = [_addresses(column) for column in zip(*self._places, strict=True)]
         self._source_addresses = [_addresses(drawn) for drawn in self._sources]
         self._ranges = [found for tensor in range(len(self.layouts)) if (found := self._exchangeable(tensor))]
         """Of each input in which something may change places: where, in the first set."""
-        self._word_ranges = [
-            np.array([(one.offset // 4, one.num_bytes // 4) for one in ranges], dtype=np.int64)
-            for ranges in self._ranges
-            if ranges[0].item_bytes <= 4
-        ]
-        """Of elements that are no larger than a word: first word, and how many."""
-        self._num_ranges = np.array(list(map(len, self._word_ranges)), dtype=np.int64)
+        self._word_ranges = WordRanges(self._ranges, self._set_bytes)
         self._wholes = [
             Extent(offset, layout.num_bytes, layout.dtype.itemsize)
             for offset, layout in zip(self._offsets[0], self.layouts, strict=True)
@@ -217,24 +208,10 @@ class InputSets:
 
     def draw_stamp(self, length: int) -> Stamp:
         """What changes the first `length` sets a last time, drawn for the content that was written last."""
-        starts, sizes = self._stampable(length)
-        pairs = draw_exchange(starts, sizes) if len(starts) else (starts, starts)
+        pairs = draw_exchange(*self._word_ranges.draw(length))
         self._swap = draw_swap(list(map(_one_of, self._ranges)), self._swap)
         self._stamp = Stamp(self._words, self._set_bytes, self._wholes, pairs, self._swap)
         return self._stamp
-
-    def _stampable(self, length: int) -> tuple[Integers, Integers]:
-        """Ranges of 4-byte words that may be moved about, by their first words and sizes; at most `MOST_STAMPED` of
-        them, secretly chosen."""
-        sets, chosen = np.divmod(np.arange(length * len(self._word_ranges)), max(1, len(self._word_ranges)))
-        numbers = draws.below(self._num_ranges[chosen], len(chosen))
-        found = np.empty((len(chosen), 2), dtype=np.int64)
-        for tensor, ranges in enumerate(self._word_ranges):
-            found[chosen == tensor] = ranges[numbers[chosen == tensor]]
-        found[:, 0] += sets * (self._set_bytes // 4)
-        if len(found) > MOST_STAMPED:
-            found = found[draws.order(len(found))[:MOST_STAMPED]]
-        return found[:, 0], found[:, 1]
 
 
 def _addresses(tensors: Sequence[torch.Tensor]) -> Integers:

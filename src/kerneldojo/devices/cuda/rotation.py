@@ -14,10 +14,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import triton
 import triton.language as tl
+
+from kerneldojo.devices.cuda.draws import Integers
 
 BLOCK = 4096
 """Words that one program moves."""
@@ -95,7 +96,7 @@ def samples(device: torch.device, item: int) -> list[Rotation]:
     return found
 
 
-def launch(rows: npt.NDArray[np.int64], target: torch.Tensor) -> None:
+def launch(rows: Integers, target: torch.Tensor) -> None:
     """Carry out all that `rows` says, in no order; `target` is one of the targets. Asynchronous on a GPU."""
     table, typed, length = arguments(rows, target)
     kernel: Any = _rotate_kernel
@@ -107,7 +108,7 @@ def num_words(item_bytes: int) -> int:
     return max(1, item_bytes // 8)
 
 
-def rows(rotations: Sequence[Rotation]) -> npt.NDArray[np.int64]:
+def rows(rotations: Sequence[Rotation]) -> Integers:
     """What a launch is told of rotations of one type and length.
 
     Returns:
@@ -130,7 +131,7 @@ def rows(rotations: Sequence[Rotation]) -> npt.NDArray[np.int64]:
     return np.array(found, dtype=np.int64)
 
 
-def arguments(rows: npt.NDArray[np.int64], target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
+def arguments(rows: Integers, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
     """The same on the device, a tensor of words, of which only the type is of interest, and how many words each has."""
     item = target.element_size()
     table = torch.from_numpy(rows).to(target.device, non_blocking=True)

@@ -24,6 +24,8 @@ from kerneldojo.devices.cuda.draws import Integers
 
 NUM_WORDS = 1024
 """Words that are exchanged while the caches are cold, in all."""
+MOST_STAMPED = 64
+"""Inputs, of all sets together, in which they are, at most."""
 BLOCK_BYTES = 4096
 """Of the block that comes with the signal, at most."""
 NUM_OF_WORDS, NUM_OF_BLOCK = 128, 32
@@ -75,11 +77,43 @@ def draw_swap(extents: Sequence[Extent], last: Swap | None = None) -> Swap | Non
     return Swap(extent, last.one if last is not None else one, two, extent.unit * width)
 
 
+class WordRanges:
+    """Where words of timed inputs may change places, in all sets.
+
+    Args:
+        ranges: of each input that has any, where they are in the first set.
+        set_bytes: from one set to the next.
+    """
+
+    def __init__(self, ranges: Sequence[Sequence[Extent]], set_bytes: int) -> None:
+        self._set_words = set_bytes // 4
+        self._inputs = [
+            np.array([(one.offset // 4, one.num_bytes // 4) for one in found], dtype=np.int64)
+            for found in ranges
+            if found[0].item_bytes <= 4
+        ]
+        """Of elements that are no larger than a word: first word, and how many."""
+        self._num_ranges = np.array(list(map(len, self._inputs)), dtype=np.int64)
+
+    def draw(self, length: int) -> tuple[Integers, Integers]:
+        """One range of each input of the first `length` sets, secretly chosen, `MOST_STAMPED` in all at most: their
+        first words, and how many words each has."""
+        sets, inputs = np.divmod(np.arange(length * len(self._inputs)), max(1, len(self._inputs)))
+        numbers = draws.below(self._num_ranges[inputs], len(inputs))
+        found = np.empty((len(inputs), 2), dtype=np.int64)
+        for number, ranges in enumerate(self._inputs):
+            found[inputs == number] = ranges[numbers[inputs == number]]
+        found[:, 0] += sets * self._set_words
+        if len(found) > MOST_STAMPED:
+            found = found[draws.order(len(found))[:MOST_STAMPED]]
+        return found[:, 0], found[:, 1]
+
+
 def draw_exchange(starts: Integers, sizes: Integers) -> tuple[Integers, Integers]:
     """Pairs of words to exchange, secretly drawn; no word is in two of them, so that it is an exchange.
 
     Args:
-        starts: first words of ranges that do not overlap; one at least.
+        starts: first words of ranges that do not overlap.
         sizes: how many words each has, at least 2.
 
     Returns:
@@ -87,7 +121,7 @@ def draw_exchange(starts: Integers, sizes: Integers) -> tuple[Integers, Integers
         cut into equal strips, and one word of each strip is drawn.
     """
     halves = sizes // 2
-    counts = np.minimum(max(1, NUM_WORDS // len(starts)), halves)
+    counts = np.minimum(max(1, NUM_WORDS // max(1, len(starts))), halves)
     owner = np.repeat(np.arange(len(starts)), counts)
     strip = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
     width = (halves // counts)[owner]

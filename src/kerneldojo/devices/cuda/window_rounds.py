@@ -58,7 +58,8 @@ class Effort:
     target_error: float = 0.01
     """Half the 95 % interval over the slope at which a side is sharp enough."""
     seconds: float = 1.0
-    """Stop after this long, once there are `min_windows` and `min_calls`; after `PATIENCE` times it without these."""
+    """Stop after this long, once there are `min_windows`, `min_calls` and a figure that says something; after
+    `PATIENCE` times it without the last two."""
     window_us: float = 3000.0
     """How long the quickest side's longest window should be: see `lengths.longest_window`."""
     warm_up_windows: int = 1
