@@ -172,6 +172,7 @@ class Dispatcher:
                 task = self._schedule.take(slot, self._slots)
                 if task is not None and self._begin(task):
                     slot.running[task] = "starting"
+                    slot.warmth.begin(task.job.problem.hash)
                     return task
                 if task is None:
                     remaining = deadline - time.monotonic()
@@ -192,7 +193,7 @@ class Dispatcher:
         """See `slot.Owner`."""
         with self._changed:
             slot.running.pop(task, None)
-            slot.note_warm(task.job.problem.hash)
+            slot.warmth.end(task.job.problem.hash)
             if evaluation.status is Status.INFRASTRUCTURE_ERROR:
                 self._retry(task, evaluation)
                 return
@@ -204,6 +205,9 @@ class Dispatcher:
         """See `slot.Owner`."""
         with self._changed:
             slot.running.pop(task, None)
+            slot.warmth.end(task.job.problem.hash)
+            if loss.cause != "fault":
+                slot.warmth.lose()
             if self._state in ("stopping", "closed"):
                 self._settle(task, failure(task.job, Status.INFRASTRUCTURE_ERROR, "the pool was stopped"))
             elif loss.cause == "elsewhere":

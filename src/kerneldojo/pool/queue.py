@@ -1,8 +1,8 @@
 """Jobs that wait, in order of arrival, yet handed preferably to a slot that is warm for their problem.
 
-A worker that has just judged for a problem holds its reference warm, so the next candidate for the same problem is
-cheaper there. A slot therefore looks a little way behind the head of the queue; how often a head may be overtaken is
-bounded, so that nothing starves.
+A worker that has judged for a problem has something at hand for its next candidate, which is cheaper there, as long as
+nobody else uses it (`pool.warmth`). A slot therefore looks a little way behind the head of the queue; how often a head
+may be overtaken is bounded, so that nothing starves.
 """
 
 from __future__ import annotations
@@ -87,14 +87,14 @@ class WaitingTasks:
             del self._queues[task.devices]
 
     def choose(
-        self, device: PooledDevice, is_warm_here: Callable[[str], bool], is_warm: Callable[[str], bool]
+        self, device: PooledDevice, is_warm_here: Callable[[str], bool], is_met: Callable[[str], bool]
     ) -> Task | None:
         """Take the task that a slot of `device` should do next; None if there is none for it.
 
         Args:
             device: the slot's.
-            is_warm_here: whether the slot is warm for a problem, by its hash.
-            is_warm: whether any slot is.
+            is_warm_here: whether the slot has something at hand for a problem, by its hash.
+            is_met: whether any slot has, or will have when a verdict that is under way is there.
         """
         heads = [queue for names, queue in self._queues.items() if device.is_among(names)]
         if not heads:
@@ -105,7 +105,7 @@ class WaitingTasks:
         task = head
         if head.num_overtaken < self._most_overtaken and not is_warm_here(head.job.problem.hash):
             warm = (task for task in nearest if is_warm_here(task.job.problem.hash))
-            cold = (task for task in nearest if not is_warm(task.job.problem.hash))
+            cold = (task for task in nearest if not is_met(task.job.problem.hash))
             task = next(warm, None) or next(cold, head)
         if task is not head:
             head.num_overtaken += 1

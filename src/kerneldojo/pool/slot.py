@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
@@ -18,12 +17,15 @@ from kerneldojo.pool.config import PoolConfig
 from kerneldojo.pool.faults import Cause, Sick, WorkerLost
 from kerneldojo.pool.placement import PooledDevice
 from kerneldojo.pool.queue import Task
+from kerneldojo.pool.warmth import Warmth
 from kerneldojo.schema import Evaluation, Job
 
 log = logging.getLogger(__name__)
 
 NUM_WARM_PROBLEMS = 4
-"""Problems for which a worker is taken to be warm: the last ones."""
+"""Problems for which a worker of the host is taken to be warm: the last ones."""
+MOST_RUNNERS = 12
+"""Runners that wait in a GPU's worker, at most; two more for each further verdict at once (`judging.shares`)."""
 
 
 class AnyWorker(Protocol):
@@ -105,8 +107,8 @@ class Slot:
         self.running: dict[Task, str] = {}
         """Jobs in it, with the stage each is in."""
         self.num_done = 0
-        self.warm: OrderedDict[str, None] = OrderedDict()
-        """Hashes of the problems judged last."""
+        self.warmth = _warmth(device, num_lanes)
+        """For which problems there is something at hand. Written by the owner under its lock, too."""
         self._owner, self._config = owner, config
         self._make_worker, self._check = make_worker, check
         self._worker: AnyWorker | None = None
@@ -124,13 +126,6 @@ class Slot:
         self._keeper.start()
         for lane in self._lanes:
             lane.start()
-
-    def note_warm(self, problem_hash: str) -> None:
-        """Remember that the worker has met a problem."""
-        self.warm[problem_hash] = None
-        self.warm.move_to_end(problem_hash)
-        while len(self.warm) > NUM_WARM_PROBLEMS:
-            self.warm.popitem(last=False)
 
     def abort(self) -> None:
         """Kill the worker, whatever it does; call `close` next."""
@@ -243,3 +238,9 @@ class Slot:
         else:
             self._num_faults = self._num_faults + 1 if evaluation.status == "infrastructure_error" else 0
             self._owner.finish(self, task, evaluation)
+
+
+def _warmth(device: PooledDevice, num_lanes: int) -> Warmth:
+    if device.kind == "cuda":
+        return Warmth(min(2 * num_lanes - 1, MOST_RUNNERS), is_shared=False)
+    return Warmth(NUM_WARM_PROBLEMS, is_shared=True)
