@@ -1,5 +1,6 @@
 import random
 from contextlib import nullcontext
+from dataclasses import replace
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
@@ -307,6 +308,47 @@ def test_one_call_alone_is_told_by_neighbours(is_relaxed: bool) -> None:
     assert wrongly <= 1
     pairs = [[Window(1, wall, turn=turn) for turn in range(2)] for wall in (2.0, 1.0)]
     assert charges.alone(*pairs, 1.0) is None
+
+
+def blurring(seed: int, alone: float, per_call: float, sleep: float) -> tuple[list[Window], list[Window]]:
+    """Windows of one who computes all calls at once and sleeps at random where there is one, and of a reference."""
+    after = turns(seed, 36)
+    chance = random.Random(seed + 3000)
+    cheating = [
+        replace(window, wall_us=window.wall_us + (chance.uniform(0, sleep) if window.length == 1 else 0))
+        for window in beside(seed + 2000, alone, per_call, after)
+    ]
+    return cheating, beside(seed, 34.0, 14.0, after)
+
+
+def test_who_sleeps_at_random_where_there_is_one_call_does_not_hide_by_it() -> None:
+    """What blurs the shortest window of one call does not blur what its neighbours say."""
+    found = 0
+    for seed in range(40):
+        cheating, trusted = blurring(seed, alone=150.0, per_call=3.0, sleep=1500.0)
+        mine, around = fits.fit(cheating), fits.fit(trusted)
+        assert mine.single_us is not None
+        paired = charges.alone(cheating, trusted, around.per_call_us)
+        found += charges.charge(mine, around.around_us, around.single_error_us, paired).batched
+    assert found >= 38
+
+
+def test_calls_that_have_looked_batched_are_looked_at_as_long_as_there_is_time() -> None:
+    """Or who is noisy enough would be let off at the first look that happens to be in its favour."""
+    cheating, trusted = blurring(1, alone=150.0, per_call=3.0, sleep=0.0)
+    honest = beside(5, 34.0, 14.0, turns(1, 36))
+    sides = [
+        SimpleNamespace(name=name, is_trusted=name == "reference", is_decisive=True, every=1)
+        for name in ("contestant", "reference")
+    ]
+    series = {"contestant": Series(windows=honest), "reference": Series(windows=trusted, is_trusted=True)}
+    effort = Effort(target_error=1e-9, seconds=0.2, min_calls=0)
+    round_: Any = Rounds(None, sides, None, series, None, nullcontext, random.SystemRandom(), effort)  # type: ignore[arg-type]
+    for windows, is_over in ((honest, True), (cheating, False), (honest, False)):
+        series["contestant"].windows[:] = windows
+        round_.count += 4
+        assert round_.is_over(0.3) == is_over
+    assert round_.is_over(0.61)
 
 
 def test_a_reference_that_is_known_well_enough_plays_less_often_and_by_chance() -> None:

@@ -98,6 +98,8 @@ class Rounds:
         self._found: dict[str, Fit] = {}
         self._found_at = -1
         """The number of rounds that `_found` is of."""
+        self._looked_batched = False
+        """Whether it has, when it was otherwise over."""
         self._flushes: list[float] = []
         self._primes: dict[str, list[float]] = {side.name: [] for side in sides}
 
@@ -241,8 +243,9 @@ class Rounds:
     def is_over(self, seconds: float) -> bool:
         """Whether every decisive side's slope is known well enough, or the time is up; asked every few rounds.
 
-        Where calls in a row seem not to have been computed one by one, more windows of one call are needed to say so;
-        and a few more make a figure of what would say little.
+        Where calls in a row seem not to have been computed one by one, more windows of one call are needed to say so,
+        all that there may be: who has several looks at it until one is in its favour would have one by chance. And a
+        few more windows make a figure of what would say little.
         """
         effort = self._effort
         is_late = seconds > effort.seconds
@@ -264,4 +267,7 @@ class Rounds:
             name not in found or charges.is_blurred(found[name].per_call_us, found[name].interval_us)
             for name in decisive
         )
-        return (is_sharp or is_late) and not ((is_batched or is_blurred) and seconds < PATIENCE * effort.seconds)
+        if not (is_sharp or is_late):
+            return False
+        self._looked_batched |= is_batched
+        return seconds >= PATIENCE * effort.seconds or not (self._looked_batched or is_blurred)
