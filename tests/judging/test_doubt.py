@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -123,3 +124,44 @@ def test_time_before_the_clock_is_paid_for_from_where_it_is_more_than_hosts_need
         paid = fits(both)["contestant"].per_call_us - fits({"contestant": mine})["contestant"].per_call_us
         assert beyond_us / 16 <= paid <= beyond_us / 6, "calls that long windows have more"
         assert ("before the clock" in doubt(mine)) == bool(beyond_us), "a second series says what is paid"
+
+
+def batching(*, alone_us: float, sleep_us: float = 0.0, each_us: float = 1.0) -> Series:
+    """Of one who computes all calls at once, and sleeps at random where there is one."""
+    mine, chance = series(each_us, 110.0), random.Random(7)
+    for number, window in enumerate(mine.windows):
+        slept = chance.uniform(0, sleep_us) if window.length == 1 else 0.0
+        mine.windows[number] = replace(window, wall_us=window.wall_us + alone_us + slept)
+    return mine
+
+
+def filled(mine: Series, slowness: float) -> Findings:
+    both = {"contestant": mine, "reference": replace(series(50.0, 140.0, seed=1), is_trusted=True)}
+    result = Trials(series=both, watch=Watch([]), num_rounds=48, seconds=0.2)
+    findings = Findings(
+        Problem(name="p", source="pass"), Candidate(source="pass"), protocol("standard"), device="cuda:0"
+    )
+    match = SimpleNamespace(
+        seen=SimpleNamespace(first_call_seconds=0.1), contestant=SimpleNamespace(construction_seconds=0.1)
+    )
+    figures._fill(SimpleNamespace(reference_times=None), findings, match, result, slowness)  # type: ignore[arg-type]
+    return findings
+
+
+@pytest.mark.parametrize("sleep_us", [0.0, 500.0])
+def test_batched_calls_are_charged_like_one_alone_however_little_all_of_them_took(sleep_us: float) -> None:
+    """What one alone costs is blurred if it sleeps; the mean of all windows, a bound for others, is none for it."""
+    findings = filled(batching(alone_us=150.0, sleep_us=sleep_us), slowness=1.0)
+    assert findings.timing is not None and findings.timing.median_ms is not None
+    assert 1000 * findings.timing.median_ms > 140.0
+    assert findings.speedup is not None and findings.speedup < 0.4
+    assert any("single calls" in note for note in findings.notes)
+
+
+def test_calls_that_are_launched_cold_do_not_look_batched_where_cores_are_slow() -> None:
+    """As seen on an H100 whose cores took 2.2 times as long as at their quickest: 48 us, and 142 alone."""
+    cold = batching(alone_us=94.0, each_us=48.0)
+    assert "batched" in doubt(cold, known=True)
+    assert doubt(cold, known=True, slowness=2.2, compulsory_bytes=200 << 20) == ""
+    assert "batched" in doubt(batching(alone_us=250.0, each_us=48.0), known=True, slowness=2.2)
+    assert filled(cold, slowness=2.2).timing.median_ms == pytest.approx(0.048, rel=0.02)  # type: ignore[union-attr]

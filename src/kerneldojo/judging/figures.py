@@ -5,6 +5,7 @@ Nothing here runs a candidate: the windows were timed (`timing`), and the device
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ def doubt(bench: Any, prepared: Prepared, findings: Findings, slowness: float) -
     series, fits = prepared.result.series, prepared.result.fitted
     if "contestant" not in fits or "reference" not in fits:
         return ""
-    charge = charge_of(series, fits, "contestant", "reference")
+    charge = charge_of(series, fits, "contestant", "reference", slowness)
     if charge.batched:
         return "its calls looked batched"
     if _early_us(prepared.result) > head_starts.EARLY_US:
@@ -66,7 +67,7 @@ def doubt(bench: Any, prepared: Prepared, findings: Findings, slowness: float) -
     return ""
 
 
-def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> None:
+def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings, slowness: float) -> None:
     """Fill in the timings of `findings`; others may use the device.
 
     Args:
@@ -74,6 +75,7 @@ def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> 
         prepared: with the series in it.
         match: who took part.
         findings: to be filled in.
+        slowness: of the cores in its window; see `cores.Reserved`.
 
     Raises:
         Ruling: wrong or deferred work in timed calls; below the physical limit.
@@ -85,7 +87,7 @@ def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings) -> 
     while inspection.witnesses:
         _check(match, inspection.witnesses.pop(), prepared.arguments.values)
     _check_before_the_clock(prepared.result)
-    _fill(bench, findings, match, prepared.result)
+    _fill(bench, findings, match, prepared.result, slowness)
     _hold_against_limit(bench, findings)
 
 
@@ -125,16 +127,18 @@ def _check(match: Match, witness: Witness, values: Any) -> None:
         raise exploit("wrong_when_timed", "its outputs were right in the rounds and wrong in timed calls") from None
 
 
-def _fill(bench: Any, findings: Findings, match: Match, result: Trials) -> None:
+def _fill(bench: Any, findings: Findings, match: Match, result: Trials, slowness: float) -> None:
     fits = result.fitted
     if "contestant" not in fits or "reference" not in fits:
         raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the device was disturbed during all windows")
     mine, theirs = fits["contestant"], fits["reference"]
-    charge = charge_of(result.series, fits, "contestant", "reference")
+    charge = charge_of(result.series, fits, "contestant", "reference", slowness)
     reference_us, interval_us = theirs.per_call_us, theirs.interval_us
     if bench.reference_times is not None:
         reference_us, interval_us = bench.reference_times.settle(reference_key(findings), reference_us, interval_us)
-    mine_us = charges.no_less(charge.per_call_us, charge.interval_us, mine.mean_us)
+    # Of calls that were computed at once the mean is no bound.
+    most_us = math.inf if charge.batched else mine.mean_us
+    mine_us = charges.no_less(charge.per_call_us, charge.interval_us, most_us)
     theirs_us = charges.no_more(reference_us, interval_us)
     if theirs_us <= 0:
         raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the host was too busy for times to be taken")

@@ -42,8 +42,7 @@ class Guest:
         """What gets back the time that it was held."""
         self.reserved: Reserved | None = None
         """Its cores, while it has a window and cores are reserved."""
-        self.slowness = 1.0
-        """Of its cores in its last window; see `cores.Reserved`."""
+        self._slowness = 1.0
         self.is_busy = True
         self.seconds_held = 0.0
         """How long it waited for others' windows and for its own."""
@@ -90,10 +89,15 @@ class Guest:
         """Other verdicts under way that may have the device in use by what their processes were asked to do."""
         return self._gate.neighbours_at_work(self)
 
+    @property
+    def slowness(self) -> float:
+        """Of its cores in its window, or in its last one; see `cores.Reserved`."""
+        return self._slowness if self.reserved is None else self.reserved.slowness
+
     def leave_cores(self) -> None:
         """The window is over: only how slow they were is remembered."""
         if self.reserved is not None:
-            self.slowness = self.reserved.slowness
+            self._slowness = self.reserved.slowness
             self.reserved = None
 
     def renew_cores(self) -> None:

@@ -102,7 +102,7 @@ class Measurement:
 
         def measure() -> None:
             with findings.stage("timing"):
-                timing.run(bench, series, self.match, findings, self.guest.renew_cores)
+                timing.run(bench, series, self.match, findings, self.guest.renew_cores, self.guest.slowness)
             if not is_beside:
                 self._take_profile()
 
@@ -113,7 +113,7 @@ class Measurement:
         slowness = self.guest.slowness  # Of these windows: the profile may have one of its own.
         self._make_room()
         with findings.stage("timing"):
-            figures.finish(bench, series, self.match, findings)
+            figures.finish(bench, series, self.match, findings, slowness)
         if is_beside:
             with findings.stage("profile"):
                 found = profile.take_beside(self.match, findings)

@@ -31,7 +31,12 @@ from kerneldojo.judging.verdict import Findings
 
 
 def run(
-    bench: Any, prepared: Prepared, match: Match, findings: Findings, between: Callable[[], None] | None = None
+    bench: Any,
+    prepared: Prepared,
+    match: Match,
+    findings: Findings,
+    between: Callable[[], None] | None = None,
+    slowness: float = 1.0,
 ) -> None:
     """Run the windows: this alone needs the device to itself. May be done again; the last time counts.
 
@@ -41,6 +46,7 @@ def run(
         match: reference and contestant.
         findings: where the argument trees are, and the protocol.
         between: called every few rounds, while no side is at work.
+        slowness: of the cores in its window; see `cores.Reserved`.
 
     Raises:
         Ruling: the contestant ended, or what it returned in timed calls was wrong, reused or nowhere.
@@ -61,12 +67,12 @@ def run(
     )
     try:
         _post(bench, prepared, match, findings, sides)
-        result = _run(bench, prepared, sides, findings.protocol, inspection, between)
+        result = _run(bench, prepared, sides, _effort(bench, findings.protocol, slowness), inspection, between)
     except SideEnded as ended:
         _hear_others(prepared, ended.side)
         if ended.side == "twin":  # It broke without its kernels: then its time says nothing, and others go on.
             del prepared.hosted["twin"]
-            run(bench, prepared, match, findings, between)
+            run(bench, prepared, match, findings, between, slowness)
             return
         if ended.side == "reference":
             inspection.look_at_inputs()
@@ -94,22 +100,26 @@ def _post(bench: Any, prepared: Prepared, match: Match, findings: Findings, side
             raise SideEnded(name, end) from None
 
 
-def _run(
-    bench: Any,
-    prepared: Prepared,
-    sides: dict[str, Side],
-    protocol: Protocol,
-    inspect: Inspection,
-    between: Callable[[], None] | None,
-) -> Trials:
-    effort = Effort(
+def _effort(bench: Any, protocol: Protocol, slowness: float) -> Effort:
+    return Effort(
         min_windows=max(8, protocol.num_trials // 8),
         max_windows=max(16, protocol.num_trials),
         min_calls=protocol.num_trials,
         target_error=protocol.timing_error,
         seconds=protocol.timing_seconds,
+        slowness=slowness,
         is_brisk=bench.pace.brisk_rounds,
     )
+
+
+def _run(
+    bench: Any,
+    prepared: Prepared,
+    sides: dict[str, Side],
+    effort: Effort,
+    inspect: Inspection,
+    between: Callable[[], None] | None,
+) -> Trials:
     candidates = [hosted.session for name, hosted in prepared.hosted.items() if name != "reference"]
     try:
         return trials.run(

@@ -39,15 +39,19 @@ class Charge:
 
 
 def charge(
-    measured: Fit, overhead_us: float, overhead_error_us: float, paired: tuple[float, float] | None = None
+    measured: Fit,
+    overhead_us: float,
+    overhead_error_us: float,
+    paired: tuple[float, float] | None = None,
+    slowness: float = 1.0,
 ) -> Charge:
     """What a call costs, given what a window costs around its calls.
 
     One call alone takes its time on the host, then its time on the device. Calls in a row overlap the two, so that each
     costs the larger: never less than half of what one alone costs. A slope below that half, beyond the errors, means
-    that calls were not computed one by one; then one alone is what counts. On a busy host, where the one is launched
-    cold, it was seen to cost three times as much as one of many. So up to `PLAINLY` times what one alone costs must be
-    beyond doubt however it is read; from there on it need be only on the whole.
+    that calls were not computed one by one; then one alone is what counts. Where cores are slow the one, which is
+    launched cold, was seen to cost three times as much as one of many: so what it may cost grows with them, up to
+    `PLAINLY` times as much. Until there it must cost more beyond doubt however it is read; from there on, on the whole.
 
     Args:
         measured: the candidate's windows.
@@ -55,6 +59,7 @@ def charge(
             runner's.
         overhead_error_us: half the 95 % interval of that; `Fit.single_error_us` of the same process will do.
         paired: what one call alone costs as `alone` has it.
+        slowness: of the host's cores, how many times as long as at their quickest they took.
     """
     plain = Charge(measured.per_call_us, measured.interval_us, batched=False)
     if measured.single_us is None:
@@ -65,7 +70,7 @@ def charge(
     together = _together(estimates) if len(estimates) > 1 else by_shortest
     if _is_beyond(together, PLAINLY * slope_us):
         alone_us, error = together
-    elif all(_is_beyond(estimate, 2 * slope_us) for estimate in estimates):
+    elif all(_is_beyond(estimate, min(2 * slowness, PLAINLY) * slope_us) for estimate in estimates):
         alone_us, error = min(estimates)
     else:
         return plain

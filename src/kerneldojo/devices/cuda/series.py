@@ -57,8 +57,16 @@ def fits(series: Mapping[str, Series], *, is_final: bool = False) -> dict[str, F
     return found
 
 
-def charge(series: Mapping[str, Series], found: Mapping[str, Fit], name: str, trusted: str) -> Charge:
-    """What a call of one side costs, by its windows and those of one that is trusted; `found` as from `fits`."""
+def charge(
+    series: Mapping[str, Series], found: Mapping[str, Fit], name: str, trusted: str, slowness: float = 1.0
+) -> Charge:
+    """What a call of one side costs, by its windows and those of one that is trusted.
+
+    Args:
+        series, found: as for and from `fits`.
+        name, trusted: of the two sides.
+        slowness: as for `charges.charge`.
+    """
     around = found[trusted]
     paired = charges.alone(series[name].windows, series[trusted].windows, around.per_call_us)
-    return charges.charge(found[name], around.around_us, around.single_error_us, paired)
+    return charges.charge(found[name], around.around_us, around.single_error_us, paired, slowness)

@@ -66,6 +66,8 @@ class Effort:
     """Short ones, before one of a few calls: each costs as much as two that count."""
     event_windows: int = 1
     """Windows at the end in which sides time their own calls; they do not enter the slope."""
+    slowness: float = 1.0
+    """Of the cores; see `charges.charge`."""
     is_brisk: bool = False
     """Whether what can be done while the device writes new content is done then: see `Rounds.play`."""
 
@@ -258,7 +260,7 @@ class Rounds:
         found = self._fitted()
         is_sharp = all(name in found and found[name].relative_error <= effort.target_error for name in decisive)
         is_batched = any(
-            charge(self._series, found, name, other).batched
+            charge(self._series, found, name, other, effort.slowness).batched
             for other in found
             for name in decisive
             if name in found and live[other].is_trusted and not live[name].is_trusted
