@@ -36,8 +36,8 @@ def waiting(some: list[Task], window: int = 64, most_overtaken: int = 8) -> Wait
 
 def taken(queue: WaitingTasks, warm_here: str, warm: str = "") -> int:
     """Number of the task that a slot warm for `warm_here` takes, while slots are warm for `warm` in all."""
-    hashes_here = {task(0, name).job.problem.hash for name in warm_here}
-    hashes = hashes_here | {task(0, name).job.problem.hash for name in warm}
+    hashes_here = {task(0, name).problem for name in warm_here}
+    hashes = hashes_here | {task(0, name).problem for name in warm}
     chosen = queue.choose(HERE, hashes_here.__contains__, hashes.__contains__)
     assert chosen is not None
     return chosen.number

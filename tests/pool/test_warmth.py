@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections import deque
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 from tests.pool.test_queue import task
 
 from kerneldojo.pool import PoolConfig
+from kerneldojo.pool.dispatcher import Dispatcher
+from kerneldojo.pool.executor import Choosy
 from kerneldojo.pool.placement import PooledDevice
 from kerneldojo.pool.schedule import Schedule
 from kerneldojo.pool.slot import Slot
@@ -73,30 +76,33 @@ def test_there_is_never_more_at_hand_than_is_kept(events: list[tuple[str, bool]]
         assert all(warmth.is_met(each) for each in under_way)
 
 
-def runners_made(problems: str, num_lanes: int) -> int:
-    """How many reference runners a GPU's worker makes for candidates of these problems, handed out by the schedule.
+def runners_made(problems: str, num_lanes: int, num_gpus: int = 1) -> int:
+    """How many reference runners GPUs' workers make for candidates of these problems, handed out by the schedule.
 
-    Verdicts take equally long; a runner serves one at a time, and as many wait as the slot believes.
+    Verdicts end in the order in which they began; a runner serves one at a time, and as many wait as the slot believes.
     """
-    schedule = Schedule(PoolConfig())
-    slot = Slot(None, GPU, num_lanes, None, None, PoolConfig())  # type: ignore[arg-type]
+    schedule, made = Schedule(PoolConfig()), 0
+    slots = [Slot(None, GPU, num_lanes, None, None, PoolConfig()) for _ in range(num_gpus)]  # type: ignore[arg-type]
+    idle: list[list[str]] = [[] for _ in slots]
+    under_way = deque[tuple[int, str]]()
     for number, name in enumerate(problems):
         schedule.add(task(number, name, "cuda:0"))
-    idle, under_way, made = list[str](), deque[str](), 0
     while True:
-        while len(under_way) < num_lanes and (taken := schedule.take(slot, [slot])) is not None:
-            problem = taken.job.problem.hash
-            slot.warmth.begin(problem)
-            if problem in idle:
-                idle.remove(problem)
-            else:
-                made += 1
-            under_way.append(problem)
+        for gpu, slot in enumerate(slots):
+            while sum(place == gpu for place, _ in under_way) < num_lanes and (taken := schedule.take(slot, slots)):
+                problem = taken.problem
+                slot.warmth.begin(problem)
+                if problem in idle[gpu]:
+                    idle[gpu].remove(problem)
+                else:
+                    made += 1
+                under_way.append((gpu, problem))
         if not under_way:
             return made
-        slot.warmth.end(under_way[0])
-        idle.append(under_way.popleft())
-        del idle[: -min(2 * num_lanes - 1, 12)]
+        gpu, problem = under_way.popleft()
+        slots[gpu].warmth.end(problem)
+        idle[gpu].append(problem)
+        del idle[gpu][: -min(2 * num_lanes - 1, 12)]
 
 
 def test_problems_in_turn_need_a_runner_each() -> None:
@@ -107,6 +113,33 @@ def test_groups_of_samples_need_few_runners_for_each_problem() -> None:
     """As reinforcement learning asks for them: sixteen candidates of each of sixteen problems, group by group."""
     made = runners_made("".join(letter * 16 for letter in "abcdefghijklmnop"), num_lanes=6)
     assert made <= 2 * 16, "six of each would be 96"
+
+
+def test_groups_of_samples_are_spread_over_gpus_problem_by_problem() -> None:
+    """Four GPUs with six verdicts at once: 768 candidates of 48 problems. One lane after the other made 678."""
+    made = runners_made("".join(letter * 16 for letter in string.ascii_letters[:48]), num_lanes=6, num_gpus=4)
+    assert made <= 3 * 48
+
+
+def test_who_asks_is_told_what_a_free_slot_would_rather_have() -> None:
+    pool = Dispatcher(PoolConfig())
+    slot = Slot(None, GPU, 2, None, None, PoolConfig())  # type: ignore[arg-type]
+    host = Slot(None, PooledDevice(name="cpu", local_name="cpu", kind="cpu"), 1, None, None, PoolConfig())  # type: ignore[arg-type]
+    slot.reason, host.reason = "", "starting"
+    pool._slots = [slot, host]
+    try:
+        assert isinstance(pool, Choosy)
+        slot.warmth.begin("a")
+        assert [pool.rank(name) for name in "ab"] == [2, 1]
+        slot.warmth.end("a")
+        assert [pool.rank(name) for name in "ab"] == [0, 1]
+        slot.running = {task(number, "a"): "build" for number in range(2)}
+        assert pool.rank("a") == 2, "it has no lane free"
+        host.reason = ""
+        assert pool.rank("a") == 0
+    finally:
+        pool._slots = []
+        pool.close()
 
 
 def test_one_problem_has_a_runner_for_each_lane() -> None:

@@ -46,7 +46,8 @@ def drive(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def order(source: str = "passed 1", *, id: str | None = None, **rest: Any) -> dict[str, Any]:
-    job: dict[str, Any] = {"problem": {"name": "p", "source": "x"}, "candidate": {"source": source}}
+    problem = rest.pop("problem", {"name": "p", "source": "x"})
+    job: dict[str, Any] = {"problem": problem, "candidate": {"source": source}}
     job |= {key: rest.pop(key) for key in ("device", "protocol") if key in rest}
     return {"job": job, **({} if id is None else {"id": id}), **rest}
 

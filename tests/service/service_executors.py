@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from kerneldojo.pool.executor import DeviceState
+from kerneldojo.pool.warmth import Warmth
 from kerneldojo.schema import Evaluation, Exploit, Job, KernelTime, Roofline, Status, Timing
 
 
@@ -59,6 +60,33 @@ class TextExecutor:
         self.is_closed = True
         self.release.set()
         self._threads.shutdown(wait=drain, cancel_futures=not drain)
+
+
+class ChoosyExecutor(TextExecutor):
+    """Needs a runner for each verdict under way, keeps them by problem, and says what it would rather be given."""
+
+    def __init__(self, *, num_slots: int) -> None:
+        super().__init__(num_slots=num_slots)
+        self.num_made = 0
+        self._warmth = Warmth(2 * num_slots, is_shared=False)
+        self._lock = threading.Lock()
+
+    def rank(self, problem_hash: str) -> int:
+        with self._lock:
+            return 0 if self._warmth.is_free(problem_hash) else 1 + self._warmth.is_met(problem_hash)
+
+    def submit(self, job: Job) -> Future[Evaluation]:
+        with self._lock:
+            self.num_made += not self._warmth.is_free(job.problem.hash)
+            self._warmth.begin(job.problem.hash)
+        return super().submit(job)
+
+    def _judge(self, job: Job) -> Evaluation:
+        try:
+            return super()._judge(job)
+        finally:
+            with self._lock:
+                self._warmth.end(job.problem.hash)
 
 
 def verdict(word: str) -> Evaluation:

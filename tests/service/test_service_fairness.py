@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 from service_app import drive, order, running, until
-from service_executors import TextExecutor
+from service_executors import ChoosyExecutor, TextExecutor
 
-from kerneldojo.service.queue import Entry, FairQueue
+from kerneldojo.service.queue import MOST_OVERTAKEN, Entry, FairQueue
 
 CLIENTS = st.sampled_from("abc")
 
 
-def entry(sequence: int, client: str, priority: int = 1) -> Entry:
-    return Entry(f"t{sequence}", sequence, client, priority, 10)
+def entry(sequence: int, client: str, priority: int = 1, problem: str = "") -> Entry:
+    return Entry(f"t{sequence}", sequence, client, priority, 10, problem)
 
 
 @given(st.lists(st.tuples(CLIENTS, st.integers(0, 2)), max_size=40), st.data())
@@ -49,6 +50,52 @@ def test_slots_are_shared_evenly_while_everyone_has_work(clients: list[str]) -> 
         busy = [client for client in queue.clients()]
         # Nobody who still waits has fewer slots than anybody else, but for one.
         assert all(running[client] >= running[item.client] - 1 for client in busy)
+
+
+@given(st.lists(st.tuples(CLIENTS, st.integers(0, 1), st.sampled_from("pqrs")), max_size=60), st.randoms())
+def test_an_executor_may_choose_among_a_clients_tasks_of_one_priority(
+    tasks: list[tuple[str, int, str]], chance: random.Random
+) -> None:
+    queue = FairQueue()
+    for i, (client, priority, problem) in enumerate(tasks):
+        queue.push(entry(i, client, priority, problem))
+    left: list[Entry] = []
+    while queue:
+        ranks = {problem: chance.randint(0, 2) for problem in "pqrs"}
+        waiting = list(queue._entries.values())
+        item = queue.pop(Counter(), ranks.__getitem__)
+        assert item is not None
+        left.append(item)
+        equal = [one for one in waiting if (one.client, one.priority) == (item.client, item.priority)]
+        assert all(one.priority <= item.priority for one in waiting if one.client == item.client)
+        first = min(equal, key=lambda one: (ranks[one.problem], one.sequence))
+        assert item is first or item is min(equal, key=lambda one: one.sequence)
+    assert sorted(one.sequence for one in left) == list(range(len(tasks)))
+    assert not queue._overtaken and not queue._heaps
+
+
+def test_a_clients_first_task_is_overtaken_so_often_and_no_more() -> None:
+    queue = FairQueue()
+    for i in range(100):
+        queue.push(entry(i, "a", problem="liked" if i else "disliked"))
+    popped = [queue.pop(Counter(), lambda problem: 2 * (problem == "disliked")) for _ in range(100)]
+    assert [one.sequence for one in popped if one is not None].index(0) == MOST_OVERTAKEN
+
+
+def test_samples_of_one_problem_do_not_crowd_the_slots(tmp_path: Path) -> None:
+    """Six candidates of each of ten problems, group by group: hardly more than a runner for each, where two slots made
+    two for each."""
+
+    async def test() -> None:
+        executor = ChoosyExecutor(num_slots=2)
+        async with running(tmp_path, executor) as r:
+            groups = [order(f"sleep 0.01 {i}", problem={"name": str(i // 6), "source": str(i // 6)}) for i in range(60)]
+            await r.http.post("/v1/tasks/batch", json={"tasks": groups})
+            await until(lambda: r.service.states["done"] == 60)
+            assert len(executor.seen) == 60
+            assert executor.num_made <= 14
+
+    drive(test)
 
 
 def test_one_task_is_not_delayed_by_anothers_thousand(tmp_path: Path) -> None:

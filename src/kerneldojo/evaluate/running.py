@@ -14,7 +14,7 @@ from kerneldojo.pool.placement import PREFERENCE
 from kerneldojo.schema import Evaluation, Status
 
 WINDOW_PER_SLOT = 4
-SMALLEST_WINDOW = 72
+SMALLEST_WINDOW = 640
 """A pool looks some way ahead for jobs that suit a warm worker; a shorter window would leave it nothing to choose."""
 TICK_SECONDS = 0.25
 

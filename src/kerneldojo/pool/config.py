@@ -46,9 +46,10 @@ class PoolConfig(Frozen):
     """Verdicts kept in memory, so that equal jobs are judged once; 0 for none."""
     cache_folder: Path | None = None
     """Where verdicts are kept on disk too, for the next process; None for nowhere."""
-    affinity_window: int = Field(default=64, ge=1)
-    """How far behind the head of the queue a slot looks for a problem that it is warm for."""
-    most_overtaken: int = Field(default=8, ge=0)
+    affinity_window: int = Field(default=512, ge=1)
+    """How far behind the head of the queue a slot looks for a problem that it is warm for: far enough that there are
+    as many problems as verdicts at once on several GPUs, when samples of one come in a row."""
+    most_overtaken: int = Field(default=16, ge=0)
     """How often the head of a queue may be overtaken by jobs that suit a slot better."""
     reuse_reference_times: bool = True
     """On a GPU: take a problem's reference time from earlier verdicts, and check it for drift

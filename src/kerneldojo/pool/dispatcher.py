@@ -99,6 +99,14 @@ class Dispatcher:
             self._changed.notify_all()
         return future
 
+    def rank(self, problem_hash: str) -> int:
+        """See `Choosy.rank`. On the host nothing is made that serves one verdict at a time."""
+        with self._changed:
+            free = [slot for slot in self._slots if not slot.reason and len(slot.running) < slot.num_lanes]
+            if any(slot.device.kind != "cuda" or slot.warmth.is_free(problem_hash) for slot in free):
+                return 0
+            return 2 if any(slot.warmth.is_met(problem_hash) for slot in self._slots) else 1
+
     def devices(self) -> Sequence[DeviceState]:
         """See `Executor.devices`."""
         with self._changed:
@@ -172,7 +180,7 @@ class Dispatcher:
                 task = self._schedule.take(slot, self._slots)
                 if task is not None and self._begin(task):
                     slot.running[task] = "starting"
-                    slot.warmth.begin(task.job.problem.hash)
+                    slot.warmth.begin(task.problem)
                     return task
                 if task is None:
                     remaining = deadline - time.monotonic()
@@ -193,7 +201,7 @@ class Dispatcher:
         """See `slot.Owner`."""
         with self._changed:
             slot.running.pop(task, None)
-            slot.warmth.end(task.job.problem.hash)
+            slot.warmth.end(task.problem)
             if evaluation.status is Status.INFRASTRUCTURE_ERROR:
                 self._retry(task, evaluation)
                 return
@@ -205,7 +213,7 @@ class Dispatcher:
         """See `slot.Owner`."""
         with self._changed:
             slot.running.pop(task, None)
-            slot.warmth.end(task.job.problem.hash)
+            slot.warmth.end(task.problem)
             if loss.cause != "fault":
                 slot.warmth.lose()
             if self._state in ("stopping", "closed"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from kerneldojo.schema import Evaluation, Frozen, Job
 
@@ -57,4 +57,17 @@ class Executor(Protocol):
 
     def close(self, *, drain: bool = True) -> None:
         """Stop taking jobs; finish those accepted if `drain`, else cancel what is not running; leave nothing behind."""
+        ...
+
+
+@runtime_checkable
+class Choosy(Protocol):
+    """An executor that would rather be given some jobs next than others; who keeps a queue of its own may ask it."""
+
+    def rank(self, problem_hash: str) -> int:
+        """How gladly a job on this problem would be taken now: the lower, the more so. Thread-safe.
+
+        0 if a free slot has at hand what it takes, 1 if nobody has met the problem, 2 if what it takes is in use or
+        elsewhere, and would have to be made again.
+        """
         ...

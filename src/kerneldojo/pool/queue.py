@@ -33,6 +33,8 @@ class Task:
     is_running: bool = False
     is_shared: bool = True
     """Whether equal jobs join it; not so for one that was asked afresh."""
+    problem: str = field(init=False)
+    """Hash of its problem, which is asked for by everybody who looks at the queue."""
     num_overtaken: int = 0
     num_retries: int = 0
     """Tries that a fault of ours has cost."""
@@ -44,6 +46,9 @@ class Task:
     """The slot that is kept free for one that is judged alone."""
     num_nodes_lost_alone: int = 0
     """Machines that were lost while it ran alone on them."""
+
+    def __post_init__(self) -> None:
+        self.problem = self.job.problem.hash
 
     @property
     def is_cancelled(self) -> bool:
@@ -100,12 +105,13 @@ class WaitingTasks:
         if not heads:
             return None
         queue = min(heads, key=lambda queue: next(iter(queue)))
-        nearest = list(islice(queue.values(), self._window))
-        head = nearest[0]
-        task = head
-        if head.num_overtaken < self._most_overtaken and not is_warm_here(head.job.problem.hash):
-            warm = (task for task in nearest if is_warm_here(task.job.problem.hash))
-            cold = (task for task in nearest if not is_met(task.job.problem.hash))
+        task = head = next(iter(queue.values()))
+        if head.num_overtaken < self._most_overtaken and not is_warm_here(head.problem):
+            first: dict[str, Task] = {}
+            for one in islice(queue.values(), self._window):
+                first.setdefault(one.problem, one)
+            warm = (one for problem, one in first.items() if is_warm_here(problem))
+            cold = (one for problem, one in first.items() if not is_met(problem))
             task = next(warm, None) or next(cold, head)
         if task is not head:
             head.num_overtaken += 1

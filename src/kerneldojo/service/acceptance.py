@@ -37,6 +37,7 @@ def new_task(submission: Submission, viewer: Viewer, now: float) -> NewTask:
         body=body,
         num_bytes=len(body.encode()),
         problem=job.problem.name[:200],
+        problem_hash=job.problem.hash,
         device=job.device,
         submitted_at=now,
         deadline_at=None if submission.deadline_seconds is None else now + submission.deadline_seconds,

@@ -185,7 +185,9 @@ class Service:
         for task, insertion in zip(tasks, inserted, strict=True):
             if insertion.is_new:
                 self.states["queued"] += 1
-                self.dispatcher.push(Entry(task.id, insertion.sequence, task.client, task.priority, task.num_bytes))
+                self.dispatcher.push(
+                    Entry(task.id, insertion.sequence, task.client, task.priority, task.num_bytes, task.problem_hash)
+                )
                 self._publish(task.id)
 
     async def cancel(self, task_id: str) -> bool:

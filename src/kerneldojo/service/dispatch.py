@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from kerneldojo.pool.executor import Executor
+from kerneldojo.pool.executor import Choosy, Executor
 from kerneldojo.schema import Evaluation, Job
 from kerneldojo.service import endings, store
 from kerneldojo.service.journal import RETRY_SECONDS, Journal, StoreError, Write
@@ -59,6 +59,7 @@ class Dispatcher:
     ) -> None:
         """Called on the loop's thread: with each task started, each one queued again, and each verdict reached."""
         self._executor = executor
+        self._choosy = executor if isinstance(executor, Choosy) else None
         self._journal = journal
         self._on_start = on_start
         self._on_return = on_return
@@ -93,9 +94,17 @@ class Dispatcher:
             and not self.is_stopped
             and not self.is_broken
             and len(self._journal) < MAX_UNWRITTEN
-            and (entry := self.queue.pop(self._running_clients)) is not None
+            and (entry := self.queue.pop(self._running_clients, self._rank)) is not None
         ):
             self._start(entry)
+
+    def _rank(self, problem_hash: str) -> int:
+        """See `Choosy.rank`; of tasks on their way the executor has not heard, and they take what it has at hand."""
+        if self._choosy is None:
+            return 0
+        if any(run.future is None and run.entry.problem == problem_hash for run in self.runs.values()):
+            return 2
+        return self._choosy.rank(problem_hash)
 
     def _start(self, entry: Entry) -> None:
         run = Run(entry, time.monotonic())

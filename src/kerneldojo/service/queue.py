@@ -2,15 +2,22 @@
 
 Next is the client with the fewest tasks running, and among those the one that was served longest ago: one that
 submits ten thousand tasks, or very slow ones, delays another's single task by one slot and no more. Priorities order a
-client's own tasks, so nobody gains on others by calling everything urgent. The queue holds what is needed to choose,
-never a job.
+client's own tasks, so nobody gains on others by calling everything urgent. Of its tasks of one priority those may go
+first, within bounds, for which the executor has something at hand (`pool.executor.Choosy`). The queue holds what is
+needed to choose, never a job.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+
+LOOK_AHEAD = 512
+"""A client's tasks, from its first, of which the executor may choose; as many as a pool of its own looks at."""
+MOST_OVERTAKEN = 16
+"""How often a client's first task may be overtaken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +32,8 @@ class Entry:
     """Higher goes first within its client."""
     num_bytes: int
     """Size of its job on disk."""
+    problem: str = ""
+    """Hash of its problem; empty for one that has waited since before the service was started."""
 
 
 class FairQueue:
@@ -35,6 +44,8 @@ class FairQueue:
         self._heaps: dict[str, list[tuple[int, int, str]]] = {}
         self._waiting: Counter[str] = Counter()
         self._served: dict[str, int] = {}
+        self._overtaken: Counter[str] = Counter()
+        """How often tasks that waited first of their client's were."""
         self._turn = 0
         self.num_bytes = 0
 
@@ -70,24 +81,49 @@ class FairQueue:
             self._heaps[entry.client] = live
         return True
 
-    def pop(self, running: Counter[str]) -> Entry | None:
+    def pop(self, running: Counter[str], rank: Callable[[str], int] = lambda _: 0) -> Entry | None:
         """Take the next task; None if none waits.
 
         Args:
             running: number of tasks of each client that run now.
+            rank: how gladly the executor would take one on a problem, by its hash: see `pool.executor.Choosy`.
         """
         if not self._entries:
             return None
         client = min(self._waiting, key=lambda name: (running[name], self._served[name]))
         self._turn += 1
         self._served[client] = self._turn
-        heap = self._heaps[client]
-        while True:
+        entry = self._choose(self._heaps[client], rank)
+        self._forget(entry)
+        return entry
+
+    def _choose(self, heap: list[tuple[int, int, str]], rank: Callable[[str], int]) -> Entry:
+        """Take the best of a client's first tasks of one priority out of its heap; of equally good ones the first."""
+        passed: list[tuple[int, int, str]] = []
+        best: tuple[int, Entry] | None = None
+        ranks = {"": 0}
+        while heap and len(passed) < LOOK_AHEAD:
             item = heapq.heappop(heap)
-            if self._is_live(item):
-                entry = self._entries[item[2]]
-                self._forget(entry)
-                return entry
+            if not self._is_live(item):
+                continue
+            if passed and (item[0] != passed[0][0] or self._overtaken[passed[0][2]] >= MOST_OVERTAKEN):
+                heapq.heappush(heap, item)
+                break
+            passed.append(item)
+            entry = self._entries[item[2]]
+            if entry.problem not in ranks:
+                ranks[entry.problem] = rank(entry.problem)
+            if best is None or ranks[entry.problem] < best[0]:
+                best = ranks[entry.problem], entry
+            if not best[0]:
+                break
+        assert best is not None, "a client has a heap as long as it has tasks"
+        for item in passed:
+            if item[2] != best[1].id:
+                heapq.heappush(heap, item)
+        if passed[0][2] != best[1].id:
+            self._overtaken[passed[0][2]] += 1
+        return best[1]
 
     def _is_live(self, item: tuple[int, int, str]) -> bool:
         entry = self._entries.get(item[2])
@@ -95,6 +131,7 @@ class FairQueue:
 
     def _forget(self, entry: Entry) -> None:
         del self._entries[entry.id]
+        self._overtaken.pop(entry.id, None)
         self.num_bytes -= entry.num_bytes
         self._waiting[entry.client] -= 1
         if not self._waiting[entry.client]:

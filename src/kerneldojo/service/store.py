@@ -61,6 +61,8 @@ class NewTask:
     device: str
     submitted_at: float
     deadline_at: float | None
+    problem_hash: str = ""
+    """For the queue alone; not on disk."""
     joins_others: bool = False
     """Whether an equal task under the same id is the same task even if it is another client's."""
 
