@@ -262,7 +262,9 @@ def test_a_host_all_of_whose_cores_are_slow_is_told_from_its_best(monkeypatch: p
                 for now in rounds:
                     taken = now
                     guest.renew_cores()
-            return guest.slowness
+                within = guest.slowness
+            assert guest.slowness == within, "it is told while the window is open, and remembered"
+            return within
 
     assert slowness(4.0, 4.0) == 1
     assert slowness(6.0, 8.0, 8.0, 8.0) == 2, "half of its rounds and more"
