@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from service_app import drive, order, running, until
 from service_executors import ChoosyExecutor, TextExecutor
 
-from kerneldojo.service.queue import MOST_OVERTAKEN, Entry, FairQueue
+from kerneldojo.pool.config import MOST_OVERTAKEN
+from kerneldojo.service.queue import Entry, FairQueue
 
 CLIENTS = st.sampled_from("abc")
 

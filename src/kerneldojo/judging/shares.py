@@ -140,7 +140,7 @@ class Shares:
         capacity = _capacity(max(1, num_verdicts), total_bytes, fewest)
         num_timed = max(FEWEST_TIMED, capacity // 2) if capacity >= FEWEST_STAGED else 0
         num_ahead = num_ahead if capacity > 1 else 0
-        most_kept = min(2 * capacity - 1, MAX_KEPT)
+        most_kept = most_runners(capacity)
 
         def size(num_kept: int, num_ahead: int, input_parts: float, *, furnished: bool = False) -> int:
             contexts, timed = num_contexts(capacity, num_kept, num_ahead), _timed_parts(num_timed, input_parts)
@@ -195,6 +195,11 @@ class Shares:
             judge_parts=AUDIT_JUDGE_PARTS,
             num_processes=1,
         )
+
+
+def most_runners(capacity: int) -> int:
+    """Reference runners that wait for the next verdict, of so many at once, where memory is no reason for fewer."""
+    return min(2 * capacity - 1, MAX_KEPT)
 
 
 def num_contexts(capacity: int, num_kept: int, num_ahead: int = 0) -> int:

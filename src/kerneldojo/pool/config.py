@@ -13,6 +13,10 @@ PATIENCE = 1e6
 """Seconds for which pool and worker listen to each other; health checks come far more often."""
 
 
+AFFINITY_WINDOW, MOST_OVERTAKEN = 512, 16
+"""How far a queue is looked through for a job that suits what is free, and how often its first may be overtaken."""
+
+
 class PoolConfig(Frozen):
     """How a pool keeps its devices busy, and how patient it is with them."""
 
@@ -46,10 +50,10 @@ class PoolConfig(Frozen):
     """Verdicts kept in memory, so that equal jobs are judged once; 0 for none."""
     cache_folder: Path | None = None
     """Where verdicts are kept on disk too, for the next process; None for nowhere."""
-    affinity_window: int = Field(default=512, ge=1)
+    affinity_window: int = Field(default=AFFINITY_WINDOW, ge=1)
     """How far behind the head of the queue a slot looks for a problem that it is warm for: far enough that there are
     as many problems as verdicts at once on several GPUs, when samples of one come in a row."""
-    most_overtaken: int = Field(default=16, ge=0)
+    most_overtaken: int = Field(default=MOST_OVERTAKEN, ge=0)
     """How often the head of a queue may be overtaken by jobs that suit a slot better."""
     reuse_reference_times: bool = True
     """On a GPU: take a problem's reference time from earlier verdicts, and check it for drift

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from kerneldojo.judging.shares import most_runners
 from kerneldojo.pool.config import PoolConfig
 from kerneldojo.pool.faults import Cause, Sick, WorkerLost
 from kerneldojo.pool.placement import PooledDevice
@@ -24,8 +25,6 @@ log = logging.getLogger(__name__)
 
 NUM_WARM_PROBLEMS = 4
 """Problems for which a worker of the host is taken to be warm: the last ones."""
-MOST_RUNNERS = 12
-"""Runners that wait in a GPU's worker, at most; two more for each further verdict at once (`judging.shares`)."""
 
 
 class AnyWorker(Protocol):
@@ -242,5 +241,5 @@ class Slot:
 
 def _warmth(device: PooledDevice, num_lanes: int) -> Warmth:
     if device.kind == "cuda":
-        return Warmth(min(2 * num_lanes - 1, MOST_RUNNERS), is_shared=False)
+        return Warmth(most_runners(num_lanes), is_shared=False)
     return Warmth(NUM_WARM_PROBLEMS, is_shared=True)

@@ -14,10 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-LOOK_AHEAD = 512
-"""A client's tasks, from its first, of which the executor may choose; as many as a pool of its own looks at."""
-MOST_OVERTAKEN = 16
-"""How often a client's first task may be overtaken."""
+from kerneldojo.pool.config import AFFINITY_WINDOW, MOST_OVERTAKEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +99,7 @@ class FairQueue:
         passed: list[tuple[int, int, str]] = []
         best: tuple[int, Entry] | None = None
         ranks = {"": 0}
-        while heap and len(passed) < LOOK_AHEAD:
+        while heap and len(passed) < AFFINITY_WINDOW:
             item = heapq.heappop(heap)
             if not self._is_live(item):
                 continue

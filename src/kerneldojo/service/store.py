@@ -58,11 +58,11 @@ class NewTask:
     num_bytes: int
     """Length of `body` in UTF-8."""
     problem: str
+    problem_hash: str
+    """For the queue alone; not on disk."""
     device: str
     submitted_at: float
     deadline_at: float | None
-    problem_hash: str = ""
-    """For the queue alone; not on disk."""
     joins_others: bool = False
     """Whether an equal task under the same id is the same task even if it is another client's."""
 

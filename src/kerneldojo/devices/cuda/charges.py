@@ -20,8 +20,8 @@ SYSTEMATIC_US = 5.0
 that was just switched in. Measured on an H200: 2 to 4 us."""
 PLAINLY = 4.0
 """If one call alone costs so many times what one of many does, they are batched, though one of two ways to read it off
-leaves it open. Of 126 recorded series of honest kernels on busy hosts none comes near, however early one looks: 2.8
-times beyond doubt, 3.4 with it."""
+leaves it open. Of 216 recorded series of honest kernels on busy hosts none comes near: 2.8 times beyond doubt, 3.2 with
+it."""
 MOST_BLUR = 0.2
 """Half an interval over its figure from which the figure is blurred: on a host that quick, 0.01 to 0.03 are usual."""
 
@@ -65,9 +65,9 @@ def charge(
     if measured.single_us is None:
         return plain
     by_shortest = measured.single_us - overhead_us, math.hypot(measured.single_error_us, overhead_error_us)
-    estimates = [by_shortest, *([paired] if paired is not None else [])]
+    estimates = [by_shortest] if paired is None else [by_shortest, paired]
+    together = by_shortest if paired is None else _together(estimates)
     slope_us = measured.interval_us[1]
-    together = _together(estimates) if len(estimates) > 1 else by_shortest
     if _is_beyond(together, PLAINLY * slope_us):
         alone_us, error = together
     elif all(_is_beyond(estimate, min(2 * slowness, PLAINLY) * slope_us) for estimate in estimates):
