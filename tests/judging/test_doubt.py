@@ -45,6 +45,7 @@ def doubt(
     slowness: float = 1.0,
     theirs_us: float = 50.0,
     known: bool = False,
+    device_us: float | None = None,
 ) -> str:
     both = {"contestant": mine, "reference": series(theirs_us, 140.0, seed=1)}
     result = Trials(series=both, watch=Watch([]), num_rounds=48, seconds=0.2)
@@ -59,7 +60,8 @@ def doubt(
     )
     prepared = Prepared.__new__(Prepared)
     prepared.result = result
-    return figures.doubt(bench, prepared, findings, slowness)
+    why = figures.doubt(bench, prepared, findings, slowness)
+    return why or figures.slow_launches(bench, prepared, findings, slowness, device_us)
 
 
 @pytest.mark.parametrize(("left_out", "are_timed"), [("contestant", True), ("reference", False)])
@@ -114,6 +116,28 @@ def test_what_the_memory_binds_is_not_what_launches_bind() -> None:
     """At 4.8 TB/s 80 MB take 17 us."""
     assert doubt(series(20.0, 110.0), compulsory_bytes=80 << 20, slowness=1.3, known=True) == ""
     assert "cores took" in doubt(series(40.0, 110.0), compulsory_bytes=80 << 20, slowness=1.3, known=True)
+
+
+def test_what_its_own_kernels_take_is_not_what_launches_bind() -> None:
+    """By its profile; what a reference of unknown time takes that does not tell."""
+    mine = series(20.0, 110.0)
+    assert doubt(mine, slowness=1.3, known=True, device_us=17.0) == ""
+    assert "cores took" in doubt(mine, slowness=1.3, known=True, device_us=13.0)
+    assert "cores took" in doubt(mine, slowness=1.3, known=False, device_us=17.0)
+    assert doubt(mine, slowness=1.3, known=False, theirs_us=90.0, device_us=17.0) == ""
+
+
+@pytest.mark.parametrize(("noise", "more_us", "is_doubtful"), [(0.2, 90.0, True), (40.0, 90.0, False)])
+def test_what_is_paid_before_the_clock_is_timed_once_more_where_the_figure_says_as_little(
+    noise: float, more_us: float, is_doubtful: bool
+) -> None:
+    """30 us of which a long window pays, 2 a call: that is within what a busy host leaves open anyway."""
+    why = doubt(series(20.0, 110.0 + more_us, noise=noise), compulsory_bytes=0)
+    assert ("before the clock" in why) == is_doubtful
+
+
+def test_who_would_be_convicted_for_its_time_before_the_clock_is_timed_once_more_whatever_its_figure_says() -> None:
+    assert "before the clock" in doubt(series(20.0, 110.0 + 400.0, noise=60.0), compulsory_bytes=0)
 
 
 def test_time_before_the_clock_is_paid_for_from_where_it_is_more_than_hosts_need() -> None:

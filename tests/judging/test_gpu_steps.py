@@ -18,6 +18,7 @@ from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -135,6 +136,8 @@ class Windows:
         self.num, self.num_ticking, self.num_moved = 0, 0, 0
         self.num_doubtful = 0
         """Series, of the first ones, that make calls look batched."""
+        self.is_host_slow = False
+        """Whether launches may bind what is timed, on cores that were slow: unless kernels take `BUSY_US` of a call."""
         self.everybody: list[Session] = []
 
     def draw(self, match: Any, *_: Any, **__: Any) -> list[Any]:
@@ -142,6 +145,7 @@ class Windows:
         return [match.reference.draw("get_inputs", 1)]
 
     def prepare(self, match: Any, *_: Any) -> Any:
+        match.result = SimpleNamespace(fitted={})
         return match
 
     post_twin = staticmethod(preparation.post_twin)
@@ -162,18 +166,43 @@ class Windows:
     def doubt(self, *_: Any) -> str:
         return "its calls looked batched" if self.num <= self.num_doubtful else ""
 
-    def finish(self, *_: Any) -> None:
-        """Nothing: there is no clock."""
+    def slow_launches(self, *at: Any) -> str:
+        device_us = at[4] if len(at) > 4 else None
+        is_bound = device_us is None or device_us < BUSY_US
+        return "the host's cores were slow" if self.is_host_slow and is_bound else ""
+
+    def finish(self, *at: Any) -> None:
+        """There is no clock; that something was found, though."""
+        at[3].full_fit = SimpleNamespace()
+
+
+BUSY_US = 40.0
 
 
 class Profile:
+    """Stands for the profile: what it says, and how it was taken."""
+
     Rows = list
 
+    def __init__(self) -> None:
+        self.rows: list[Any] | None = []
+        """What is found while others may use the device."""
+        self.is_plausible = True
+        self.num_beside, self.num_in_windows = 0, 0
+
     def take(self, *_: Any) -> list[Any]:
+        self.num_in_windows += 1
         return []
 
-    def take_beside(self, *_: Any) -> list[Any]:
-        return []
+    def take_beside(self, *_: Any) -> list[Any] | None:
+        self.num_beside += 1
+        return self.rows
+
+    def device_us(self, rows: list[Any]) -> float:
+        return sum(row["device_us"] for row in rows)
+
+    def fits_the_clock(self, *_: Any) -> bool:
+        return self.is_plausible
 
     def fill(self, _: Any, findings: Findings) -> None:
         findings.kernels = (KernelTime(name="swish", device_ms=0.1, num_launches=1, own=True),)
@@ -197,8 +226,14 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> Windows:
     windows = Windows()
     for name in ("preparation", "timing", "figures"):
         monkeypatch.setattr(measurement, name, windows)
-    monkeypatch.setattr(measurement, "profile", Profile())
     return windows
+
+
+@pytest.fixture(autouse=True)
+def profiled(monkeypatch: pytest.MonkeyPatch) -> Profile:
+    profile = Profile()
+    monkeypatch.setattr(measurement, "profile", profile)
+    return profile
 
 
 @pytest.fixture
@@ -548,6 +583,37 @@ def test_a_profile_that_was_disturbed_is_taken_again_in_a_window(
     bench.close()
     assert seen == taken_in
     assert bench.gate.most_in_a_row == pace.windows_in_a_row
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_plausible", "num_series", "num_in_windows"),
+    [
+        ([{"device_us": 30.0}, {"device_us": 12.0}], True, 1, 0),
+        ([{"device_us": 30.0}], True, 2, 0),  # Launches bind it.
+        ([{"device_us": 30.0}], False, 2, 1),  # By the second figure others had turns in between.
+        ([], True, 2, 0),  # It told nothing.
+        (None, True, 2, 1),  # Others had turns in between.
+    ],
+)
+def test_on_slow_cores_what_launches_bind_is_timed_once_more_and_the_profile_tells(
+    server: ForkServer,
+    windows: Windows,
+    profiled: Profile,
+    tmp_path: Path,
+    rows: list[Any] | None,
+    is_plausible: bool,
+    num_series: int,
+    num_in_windows: int,
+) -> None:
+    windows.is_host_slow, profiled.rows, profiled.is_plausible = True, rows, is_plausible
+    bench = HostBench(server, 2, 2, pace=Pace(contexts_ahead=0))
+    try:
+        findings = passed(judge(bench, HONEST, tmp_path))
+    finally:
+        bench.close()
+    assert windows.num == num_series
+    assert (profiled.num_beside, profiled.num_in_windows) == (1, num_in_windows)
+    assert any("cores were slow" in note for note in findings.notes) == (num_series == 2)
 
 
 @pytest.mark.parametrize(("num_doubtful", "num_series"), [(0, 1), (1, 2), (9, 2)])

@@ -31,7 +31,8 @@ def taken(answers: list[dict[str, Any]], per_call_us: float | None = 36.0) -> tu
     """What is taken, and how many answers were asked for."""
     left = list(answers)
     match: Any = SimpleNamespace(contestant=SimpleNamespace(ask=lambda *_, **__: left.pop(0)))
-    return profile.take_beside(match, findings(per_call_us)), len(answers) - len(left)
+    found = findings(per_call_us)
+    return profile.take_beside(match, found, found.full_fit), len(answers) - len(left)
 
 
 def test_a_profile_that_fits_the_clock_is_taken_at_once() -> None:

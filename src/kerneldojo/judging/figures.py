@@ -35,8 +35,7 @@ def doubt(bench: Any, prepared: Prepared, findings: Findings, slowness: float) -
     """Why the last series should not stand alone, or nothing. What is slow about a host lasts for seconds at times, so
     that one series is not enough to hold it against a candidate. Who cheats in one series alone is timed in the other.
 
-    Slow cores, too, are a reason whatever the figure is: who could have more series until one is good would be timed
-    as quicker than it is.
+    What it pays for its time before the clock is no reason as long as its figure is in doubt by more than that.
 
     Args:
         bench: whose stopwatch it was.
@@ -51,20 +50,47 @@ def doubt(bench: Any, prepared: Prepared, findings: Findings, slowness: float) -
     charge = charge_of(series, fits, "contestant", "reference", slowness)
     if charge.batched:
         return "its calls looked batched"
-    if _early_us(prepared.result) > head_starts.EARLY_US:
+    mine, theirs = series["contestant"].windows, series["reference"].windows
+    is_convicted = _early_us(prepared.result) > head_starts.most_early_us(mine, theirs)
+    low_us, high_us = charge.interval_us
+    if is_convicted or head_starts.paid_us(mine, theirs) > (high_us - low_us) / 2:
         return "it seemed to work before the clock"
-    if charge.interval_us[1] < 1000 * (_limit_ms(bench, findings) or 0.0):
+    if high_us < 1000 * (_limit_ms(bench, findings) or 0.0):
         return "it seemed faster than the memory"
-    is_known = bench.reference_times is not None and bench.reference_times.has(reference_key(findings))
-    measured = ("contestant",) if is_known else ("contestant", "reference")
-    for name in measured:
+    for name in _measured(bench, findings):
         if charges.is_blurred(fits[name].per_call_us, fits[name].interval_us):
             return f"the {name}'s times scattered"
-    quickest_us = min(fits[name].per_call_us for name in measured)
-    is_moving = 1000 * _moving_ms(bench, findings) > MOSTLY * quickest_us
-    if slowness > SLOW_HOST and quickest_us < MAY_BE_LAUNCHES_US and not is_moving:
-        return f"the host's cores took {slowness:.1f} times as long as at their quickest"
     return ""
+
+
+def slow_launches(
+    bench: Any, prepared: Prepared, findings: Findings, slowness: float, device_us: float | None = None
+) -> str:
+    """That launches may bind a figure on cores that were slow, or nothing: a reason for one more series, too.
+
+    Whatever the figure is: who could have more series until one is good would be timed as quicker than it is.
+
+    Args:
+        bench, prepared, findings, slowness: as for `doubt`.
+        device_us: what the kernels of the candidate's call take, by its profile; None while nobody knows.
+    """
+    assert prepared.result is not None
+    fits = prepared.result.fitted
+    if slowness <= SLOW_HOST or "contestant" not in fits or "reference" not in fits:
+        return ""
+    for name in _measured(bench, findings):
+        taken_us = fits[name].per_call_us
+        is_moving = 1000 * _moving_ms(bench, findings) > MOSTLY * taken_us
+        is_busy = name == "contestant" and device_us is not None and not charges.host_bound(device_us, taken_us)
+        if taken_us < MAY_BE_LAUNCHES_US and not is_moving and not is_busy:
+            return f"the host's cores took {slowness:.1f} times as long as at their quickest"
+    return ""
+
+
+def _measured(bench: Any, findings: Findings) -> tuple[str, ...]:
+    """The sides whose figures count: not a reference's where it is known from earlier verdicts."""
+    is_known = bench.reference_times is not None and bench.reference_times.has(reference_key(findings))
+    return ("contestant",) if is_known else ("contestant", "reference")
 
 
 def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings, slowness: float) -> None:

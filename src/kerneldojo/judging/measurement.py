@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from kerneldojo.judging import figures, preparation, profile, timing
 from kerneldojo.judging.cause import check_cause, no_own_kernel
@@ -44,7 +43,10 @@ class Measurement:
     match: Match
     twin: Twin
     ask_turn: Callable[[], Turn] | None = None
-    _rows: profile.Rows = field(default_factory=list[Any])
+    _rows: profile.Rows | None = None
+    """The profile, once there is one; empty if the candidate gave none that can be used."""
+    _was_beside: bool = False
+    """Whether it was tried while others might use the device."""
     _broken: list[Ruling] = field(default_factory=list[Ruling])
     """What ended the profile."""
 
@@ -98,39 +100,71 @@ class Measurement:
     def _time(self, series: Prepared) -> None:
         """The series, once more where it should not stand alone, and the profile."""
         bench, findings = self.bench, self.findings
-        is_beside = bench.pace.profile_beside and bench.gate.capacity > 1 and not self.guest.is_alone
 
         def measure() -> None:
             with findings.stage("timing"):
                 timing.run(bench, series, self.match, findings, self.guest.renew_cores, self.guest.slowness)
-            if not is_beside:
+            if not self._is_beside:
                 self._take_profile()
 
         bench.measure_alone(self.guest, findings, measure, self._of_candidate)
-        if doubt := figures.doubt(bench, series, findings, self.guest.slowness):
+        if doubt := self._doubt(series):
             findings.notes.append(f"timed twice: in the first series {doubt}")
             bench.measure_alone(self.guest, findings, measure, self._of_candidate)
         slowness = self.guest.slowness  # Of these windows: the profile may have one of its own.
         self._make_room()
         with findings.stage("timing"):
             figures.finish(bench, series, self.match, findings, slowness)
-        if is_beside:
-            with findings.stage("profile"):
-                found = profile.take_beside(self.match, findings)
-            self._rows[:] = found or []
-            if found is None:
-                bench.measure_alone(self.guest, findings, self._take_profile, self._of_candidate)
+        if self._is_beside:
+            self._take_profile_beside(series)
+            if self._rows and findings.full_fit and not profile.fits_the_clock(self._rows, findings.full_fit):
+                self._rows = None  # It was taken before the figure that counts.
+        if self._rows is None and not self._broken:
+            bench.measure_alone(self.guest, findings, self._take_profile, self._of_candidate)
         if self._broken:
             raise self._broken[0]
-        profile.fill(self._rows, findings)
+        profile.fill(self._rows or [], findings)
         findings.tell_slow_host(slowness)
 
+    @property
+    def _is_beside(self) -> bool:
+        """Whether its profile is taken while others may use the device, if that does not show."""
+        return self.bench.pace.profile_beside and self.bench.gate.capacity > 1 and not self.guest.is_alone
+
+    def _doubt(self, series: Prepared) -> str:
+        """Why the series should not stand alone, or nothing.
+
+        On slow cores it should not where launches bind it. Its profile tells, so it is taken before that is settled.
+        """
+        at = (self.bench, series, self.findings, self.guest.slowness)
+        doubt = figures.doubt(*at)
+        if doubt or not figures.slow_launches(*at):
+            return doubt
+        if self._is_beside:
+            self._take_profile_beside(series)
+        if self._broken:
+            return ""  # It is not going to pass.
+        return figures.slow_launches(*at, profile.device_us(self._rows) if self._rows else None)
+
+    def _take_profile_beside(self, series: Prepared) -> None:
+        """While others may use the device; once."""
+        if self._was_beside:
+            return
+        self._was_beside = True
+        assert series.result is not None
+        fit = series.result.fitted.get("contestant")
+        self._profile(lambda: profile.take_beside(self.match, self.findings, fit))
+
     def _take_profile(self) -> None:
-        """In a window; what the candidate does wrong is kept, for what was seen while it was timed comes first."""
+        """In a window."""
+        self._profile(lambda: profile.take(self.match, self.findings))
+
+    def _profile(self, take: Callable[[], profile.Rows | None]) -> None:
+        """What the candidate does wrong in it is kept, for what was seen while it was timed comes first."""
         self._broken.clear()
         with self.findings.stage("profile"):
             try:
-                self._rows[:] = profile.take(self.match, self.findings)
+                self._rows = take()
             except Ruling as ruling:
                 self._broken.append(ruling)
 

@@ -15,6 +15,7 @@ import math
 from typing import Any
 
 from kerneldojo.devices.cuda import charges
+from kerneldojo.devices.cuda.fits import Fit
 from kerneldojo.devices.cuda.profiler import coverage
 from kerneldojo.judging.ends import readable
 from kerneldojo.judging.rounds import Match
@@ -45,23 +46,35 @@ def take(match: Match, findings: Findings) -> Rows:
     return _checked(_ask(match, findings).get("kernels"))
 
 
-def take_beside(match: Match, findings: Findings) -> Rows | None:
+def take_beside(match: Match, findings: Findings, full: Fit | None) -> Rows | None:
     """The same while others may use the device, after the judge's clock has spoken; None where that may have shown.
+
+    Args:
+        match, findings: as for `take`.
+        full: what the clock said of its calls; without that nothing can be told.
 
     Raises:
         Ruling: as `take`.
     """
-    full = findings.full_fit
     for _ in range(NUM_BESIDE if full is not None else 0):
         assert full is not None
         answer = _ask(match, findings)
         rows = _checked(answer.get("kernels"))
         if not rows:
             return rows
-        device_us = sum(row["device_us"] for row in rows)
-        if answer.get("even") is True and device_us <= MOST_BEYOND * full.per_call_us:
+        if answer.get("even") is True and fits_the_clock(rows, full):
             return rows
     return None
+
+
+def fits_the_clock(rows: Rows, full: Fit) -> bool:
+    """Whether kernels take no longer than the judge's clock found that a call takes."""
+    return device_us(rows) <= MOST_BEYOND * full.per_call_us
+
+
+def device_us(rows: Rows) -> float:
+    """What the kernels of a call take, each by itself."""
+    return sum(row["device_us"] for row in rows)
 
 
 def _ask(match: Match, findings: Findings) -> dict[str, Any]:
@@ -87,8 +100,7 @@ def fill(rows: Rows, findings: Findings) -> None:
         for row in rows[:MAX_KERNELS]
     )
     if findings.timing.median_ms:
-        device_us = sum(row["device_us"] for row in rows)
-        is_bound = charges.host_bound(device_us, 1000 * findings.timing.median_ms)
+        is_bound = charges.host_bound(device_us(rows), 1000 * findings.timing.median_ms)
         findings.timing = findings.timing.model_copy(update={"host_bound": is_bound})
     claimed = coverage(rows)
     if claimed is None:

@@ -56,6 +56,13 @@ def most_early_us(measured: Sequence[Window], trusted: Sequence[Window]) -> floa
     return max(MOST_EARLY_US, theirs_us, COLD_CALLS * (_one_call_us(measured) or 0.0) if is_warmed else 0.0)
 
 
+def paid_us(measured: Sequence[Window], trusted: Sequence[Window]) -> float:
+    """What a side's call is charged for its time before the clock, in the longest windows, at the median."""
+    lengths = [window.length for window in measured]
+    beyond = early_us(measured, trusted) - EARLY_US
+    return max(0.0, beyond) / max(1, max(lengths) - min(lengths)) if lengths else 0.0
+
+
 def with_time_before(measured: Sequence[Window], trusted: Sequence[Window]) -> list[Window]:
     """Windows that have paid for what was done before their calls: what that took beyond `EARLY_US` is in their times.
 
