@@ -139,6 +139,7 @@ class Windows:
         self.is_host_slow = False
         """Whether launches may bind what is timed, on cores that were slow: unless kernels take `BUSY_US` of a call."""
         self.everybody: list[Session] = []
+        self.profile = Profile()
 
     def draw(self, match: Any, *_: Any, **__: Any) -> list[Any]:
         match.prepare("timed")
@@ -226,14 +227,8 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> Windows:
     windows = Windows()
     for name in ("preparation", "timing", "figures"):
         monkeypatch.setattr(measurement, name, windows)
+    monkeypatch.setattr(measurement, "profile", windows.profile)
     return windows
-
-
-@pytest.fixture(autouse=True)
-def profiled(monkeypatch: pytest.MonkeyPatch) -> Profile:
-    profile = Profile()
-    monkeypatch.setattr(measurement, "profile", profile)
-    return profile
 
 
 @pytest.fixture
@@ -598,13 +593,13 @@ def test_a_profile_that_was_disturbed_is_taken_again_in_a_window(
 def test_on_slow_cores_what_launches_bind_is_timed_once_more_and_the_profile_tells(
     server: ForkServer,
     windows: Windows,
-    profiled: Profile,
     tmp_path: Path,
     rows: list[Any] | None,
     is_plausible: bool,
     num_series: int,
     num_in_windows: int,
 ) -> None:
+    profiled = windows.profile
     windows.is_host_slow, profiled.rows, profiled.is_plausible = True, rows, is_plausible
     bench = HostBench(server, 2, 2, pace=Pace(contexts_ahead=0))
     try:

@@ -20,6 +20,7 @@ from kerneldojo.judging.canary import Canary
 from kerneldojo.judging.gate import Gate
 from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.reference_times import ReferenceTimes
+from kerneldojo.judging.stops import Freezable, freeze, thaw
 
 
 class Ticking:
@@ -241,3 +242,27 @@ def test_what_is_used_agrees_with_what_was_measured(first: float, spread: float,
     assert used in (first, then)
     drifted = one[1] < other[0] or other[1] < one[0]
     assert kept.has("k") != drifted
+
+
+def test_cores_are_chosen_when_all_have_been_told_to_stop_and_none_is_waited_for_yet() -> None:
+    told: list[str] = []
+
+    class Noted(Ticking):
+        def order_freeze(self) -> None:
+            super().order_freeze()
+            told.append("told")
+
+        def wait_frozen(self, timeout: float = 5.0) -> None:
+            super().wait_frozen(timeout)
+            told.append("waited for")
+
+    others = [Noted(), Noted()]
+    frozen: list[Freezable] = []
+    try:
+        freeze(others, frozen, meanwhile=lambda: told.append("chosen"))
+        assert frozen == others
+        assert told == ["told", "told", "chosen", "waited for", "waited for"]
+    finally:
+        thaw(frozen)
+        for other in others:
+            other.close()

@@ -87,7 +87,10 @@ class Gate:
         return len(self._guests) < (1 if alone else self.capacity)
 
     def open_for(self, guest: Guest) -> None:
-        """Open a window: wait for its turn, hold and freeze the others, unless somebody hands the device over."""
+        """Open a window: wait for its turn, hold and freeze the others, unless somebody hands the device over.
+
+        Either way the guest then has cores of its own, which are chosen while the others come to a stop.
+        """
         with self._changed:
             self._windows.append(guest)
             guest.is_busy = False
@@ -103,22 +106,26 @@ class Gate:
                     self._windows.remove(guest)
                 guest.is_busy = True
                 self._changed.notify_all()
-            if self._owner is guest:
-                return  # It was handed over: all others stand still already.
-            self._owner = guest
-            since = time.monotonic()
-            stop = self._stop = Stop(cleared=Cleared(self._cores) if self._cores is not None else None)
+            is_handed_over = self._owner is guest
+            if not is_handed_over:
+                self._owner = guest
+                self._stop = Stop(cleared=Cleared(self._cores) if self._cores is not None else None)
+            since, stop = time.monotonic(), self._stop
         try:
+            if is_handed_over:  # All others stand still already.
+                self._seat(guest)
+                return
             with self._changed:
                 # Asked anew each time: a guest may leave while it is waited for, and nobody comes in meanwhile.
                 self._changed.wait_for(lambda: not any(other.is_busy for other in self._guests if other is not guest))
                 others = [other for other in self._guests if other is not guest]
             theirs = [session for other in others for session in other.sessions]
-            freeze(theirs, stop.frozen)
+            freeze(theirs, stop.frozen, meanwhile=lambda: self._seat(guest))
             guest.seconds_stopping += time.monotonic() - since
             stop.is_complete = True
             self.on_open()
         except BaseException:
+            guest.leave_cores()
             self.close_window()
             raise
 
@@ -184,7 +191,7 @@ class Gate:
             finally:
                 guest.leave_cores()
 
-    def seat(self, guest: Guest) -> None:
+    def _seat(self, guest: Guest) -> None:
         """The same, beside others, until the window is closed or handed over."""
         if self._stop.cleared is not None:
             guest.reserved = self._stop.cleared.seat([session.pids() for session in guest.sessions])

@@ -64,7 +64,6 @@ class Guest:
         self._give_back(opened - started)
         is_handed_over = False
         try:
-            self._gate.seat(self)
             yield
             self.leave_cores()
             ended = time.monotonic()

@@ -6,6 +6,7 @@ timed like it, if it survives a call without its kernels (`judging.timing` plays
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,8 @@ class Prepared:
     """The sides by name."""
     reference_changes_inputs: bool = False
     """Whether the problem's own code writes to its inputs."""
+    call_seconds: float = math.inf
+    """What a call of the contestant took, as it says."""
     result: Trials | None = None
     """What the last run of windows showed."""
     inspection: Inspection | None = None
@@ -116,6 +119,7 @@ def prepare(match: Match, drawn: list[Any], region: SharedRegion, findings: Find
         layouts=[Layout.of(tensor) for tensor in answer.outputs],
         hosted=hosted,
         reference_changes_inputs=changes_inputs,
+        call_seconds=answer.elapsed,
     )
 
 

@@ -49,6 +49,12 @@ class ReferenceTimes:
         with self._lock:
             return self._fresh(key) is not None
 
+    def kept_us(self, key: str) -> float | None:
+        """What a call takes by the figure that is kept and may still be used; None if there is none."""
+        with self._lock:
+            kept = self._fresh(key)
+            return kept.per_call_us if kept is not None else None
+
     def settle(
         self, key: str, per_call_us: float, interval_us: tuple[float, float]
     ) -> tuple[float, tuple[float, float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -51,13 +51,21 @@ class Stop:
     """Whether all stand still."""
 
 
-def freeze(sessions: Sequence[Freezable], frozen: list[Freezable]) -> None:
-    """Stop all that have not ended, and add them to `frozen`, those too that are slow to stop."""
+def freeze(
+    sessions: Sequence[Freezable], frozen: list[Freezable], meanwhile: Callable[[], None] = lambda: None
+) -> None:
+    """Stop all that have not ended, and add them to `frozen`, those too that are slow to stop.
+
+    Args:
+        sessions, frozen: see above.
+        meanwhile: called when all have been told, before any is waited for: who is in the driver takes milliseconds.
+    """
     living = [session for session in sessions if session.ended is None]
     frozen += living
-    for session in living:  # First all are told, then all are waited for.
+    for session in living:
         with contextlib.suppress(WireError, Infrastructure):  # It ended just now: its own verdict will see it.
             session.order_freeze()
+    meanwhile()
     for session in living:
         with contextlib.suppress(WireError, Infrastructure):
             session.wait_frozen()

@@ -21,7 +21,6 @@ from kerneldojo.judging.ends import HostedEnd, Late, Tampered
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.inspection import Inspection
 from kerneldojo.judging.preparation import Prepared
-from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.reference_times import reference_key
 from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.ruling import exploit, of_candidate
@@ -67,7 +66,7 @@ def run(
     )
     try:
         _post(bench, prepared, match, findings, sides)
-        result = _run(bench, prepared, sides, _effort(bench, findings.protocol, slowness), inspection, between)
+        result = _run(bench, prepared, sides, _effort(bench, prepared, findings, slowness), inspection, between)
     except SideEnded as ended:
         _hear_others(prepared, ended.side)
         if ended.side == "twin":  # It broke without its kernels: then its time says nothing, and others go on.
@@ -100,13 +99,18 @@ def _post(bench: Any, prepared: Prepared, match: Match, findings: Findings, side
             raise SideEnded(name, end) from None
 
 
-def _effort(bench: Any, protocol: Protocol, slowness: float) -> Effort:
+def _effort(bench: Any, prepared: Prepared, findings: Findings, slowness: float) -> Effort:
+    protocol = findings.protocol
+    known_us = bench.reference_times.kept_us(reference_key(findings)) if bench.reference_times is not None else None
+    # Else more than a few calls may be too many. Who says that its own are quick, and they are not, has longer windows.
+    is_quick = known_us is not None and max(known_us, 1e6 * prepared.call_seconds) < trials.SLOW_US
     return Effort(
         min_windows=max(8, protocol.num_trials // 8),
         max_windows=max(16, protocol.num_trials),
         min_calls=protocol.num_trials,
         target_error=protocol.timing_error,
         seconds=protocol.timing_seconds,
+        warm_up_windows=0 if is_quick else 1,
         slowness=slowness,
         is_brisk=bench.pace.brisk_rounds,
     )

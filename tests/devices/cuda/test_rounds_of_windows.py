@@ -202,10 +202,10 @@ def race(
 def test_every_side_is_told_the_same_things_in_the_same_order(is_brisk: bool, slow_to_release: bool) -> None:
     log: Log = []
     found = race(log, is_brisk=is_brisk, slow_to_release=slow_to_release)
-    num_rounds = 1 + 1 + 6 + 1  # One to warm up, one to see how long calls take, those that count, one with events.
+    num_rounds = 1 + 1 + 6  # One to warm up, one to see how long calls take, those that count.
     assert found.num_rounds == len(found.series["contestant"].windows) == 6
     assert len(found.series["twin"].windows) == 3
-    for name, num in (("contestant", num_rounds), ("reference", num_rounds), ("twin", 6 - is_brisk)):
+    for name, num in (("contestant", num_rounds), ("reference", num_rounds), ("twin", 5)):
         orders = [what for who, what in log if who == name]
         assert orders == ["wake", "prime", "window", "done", "release"] * num + ["end"]
 
@@ -291,26 +291,32 @@ def test_calls_that_take_long_are_timed_in_few_windows(
     refresh = Inputs.refresh
     monkeypatch.setattr(Inputs, "refresh", lambda self, length: [lengths.append(length), refresh(self, length)])
     log: Log = []
-    effort = Effort(min_windows=12, max_windows=12, seconds=0.1, event_windows=0, is_brisk=True)
+    effort = Effort(min_windows=12, max_windows=12, seconds=0.1, is_brisk=True)
     found = race(log, is_brisk=True, effort=effort, call_seconds=0.03)
     assert found.num_rounds == len(found.series["contestant"].windows) == num_rounds
     assert lengths[:2] == before and len(lengths) == 2 + num_rounds
     assert {window.length for window in found.series["contestant"].windows} >= {1, 4}
 
 
-def test_of_the_calls_that_sides_time_themselves_a_few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "EVENT_CALLS", 3)
-    lengths: list[tuple[int, bool]] = []
+@pytest.mark.parametrize(("warm_up_windows", "before"), [(1, [2, 8]), (0, [8])])
+def test_sides_time_a_few_calls_themselves_before_any_counts(
+    monkeypatch: pytest.MonkeyPatch, warm_up_windows: int, before: list[int]
+) -> None:
+    """Calls that are known to be quick need no more to be warm."""
+    told: list[tuple[int, bool, bool]] = []
     play = window_rounds.Rounds.play
 
     def noted(self: Any, length: int, *, counted: bool, with_events: bool = False) -> Any:
-        lengths.append((length, with_events))
+        told.append((length, counted, with_events))
         return play(self, length, counted=counted, with_events=with_events)
 
     monkeypatch.setattr(window_rounds.Rounds, "play", noted)
-    race([], is_brisk=True)
-    assert [length for length, with_events in lengths if with_events] == [3]
-    assert max(length for length, _ in lengths) > 3
+    effort = Effort(
+        min_windows=6, max_windows=6, min_calls=1, seconds=60.0, warm_up_windows=warm_up_windows, is_brisk=True
+    )
+    race([], is_brisk=True, effort=effort)
+    assert [length for length, counted, _ in told if not counted] == before
+    assert [number for number, one in enumerate(told) if one[2]] == [len(before) - 1]
 
 
 def test_cores_are_looked_at_after_some_rounds_and_not_at_once() -> None:

@@ -25,8 +25,6 @@ SLOW_US = 20_000.0
 beside them, so few windows say as much as many: everybody else waits while they are timed."""
 FEW_WINDOWS = 8
 """They have half as many as others at least, but no fewer than this, which is all that a `quick` verdict asks for."""
-EVENT_CALLS = 16
-"""Calls that sides time themselves, at most: what is told of them is one number, and it is a claim."""
 LOOK_EVERY = 6
 """Rounds from one look at the cores to the next: some 50 ms. A look takes two, and the first was before the series."""
 FEW_SETS = 4
@@ -99,8 +97,6 @@ def run(
                 watch.readings.append(device.read())
             if rounds.count >= min_windows and rounds.is_over(time.monotonic() - start):
                 break
-        for _ in range(effort.event_windows):
-            rounds.play(min(longest, EVENT_CALLS), counted=False, with_events=True)
         rounds.rest()
     finally:
         for side in sides:
@@ -111,12 +107,14 @@ def run(
 def _warm_up(rounds: Rounds, longest: int, effort: Effort) -> list[float]:
     """Rounds that do not count; what a call of each side took in the last of them, in microseconds.
 
-    The last is of more calls than the others, but for calls that take long.
+    The last is of more calls than the others, but for calls that take long; and in it sides time their own calls. What
+    is told of that is one number, and it is a claim.
     """
     per_call: list[float] = []
     few, is_slow = min(2, longest), False
-    for length in [*[few] * effort.warm_up_windows, min(8, longest)]:
-        seen = rounds.play(few if is_slow else length, counted=False)
+    for number in range(effort.warm_up_windows + 1):
+        is_last = number == effort.warm_up_windows
+        seen = rounds.play(min(8, longest) if is_last and not is_slow else few, counted=False, with_events=is_last)
         per_call = [timed.done_us / timed.length for timed in seen.values()]
         was_slow, is_slow = is_slow, max(per_call, default=0.0) > SLOW_US
         if was_slow and is_slow:  # What is slow the first time alone is cold.

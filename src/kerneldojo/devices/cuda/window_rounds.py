@@ -63,9 +63,8 @@ class Effort:
     window_us: float = 3000.0
     """How long the quickest side's longest window should be: see `lengths.longest_window`."""
     warm_up_windows: int = 1
-    """Short ones, before one of a few calls: each costs as much as two that count."""
-    event_windows: int = 1
-    """Windows at the end in which sides time their own calls; they do not enter the slope."""
+    """Short ones, before one of a few calls in which sides time their own: each costs as much as two that count. Calls
+    that are known to be quick need none."""
     slowness: float = 1.0
     """Of the cores; see `charges.charge`."""
     is_brisk: bool = False
@@ -118,8 +117,6 @@ class Rounds:
             for side in self._sides
             if self._series[side.name].failed == pages.OK and (not counted or self._plays(side, length))
         ]
-        if with_events and self._effort.is_brisk:  # The other sides' own times are of no use to anybody.
-            playing = [side for side in playing if side.is_decisive or side.is_trusted]
         self._inputs.refresh(length)
         self.rest()
         order = self._order(playing)
