@@ -72,6 +72,7 @@ class Group:
     def __init__(self, name: str, v2: Iterable[str], v1: Iterable[str]) -> None:
         host = host_groups()
         self._v2 = frozenset(v2)
+        self._cpu = -1
         self.folders: dict[str, Path] = {}
         parents = {"memory": host.memory, "pids": host.pids, "freezer": host.freezer}
         chosen = {kind: parents[kind] for kind in v1 if kind not in self._v2}
@@ -184,6 +185,16 @@ class Group:
             return 0
         text = (memory / ("memory.events" if "memory" in self._v2 else "memory.oom_control")).read_text()
         return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill "))
+
+    def used_microseconds(self) -> int | None:
+        """Processor time that all inside have used so far; None where the kernel does not count it."""
+        if self._cpu < 0 and "unified" in self.folders:
+            with contextlib.suppress(OSError):
+                self._cpu = os.open(self.folders["unified"] / "cpu.stat", os.O_RDONLY | os.O_CLOEXEC)
+        if self._cpu < 0:
+            return None
+        name, value, *_ = os.pread(self._cpu, 64, 0).split(maxsplit=2)
+        return int(value) if name == b"usage_usec" else None
 
     def remove(self) -> None:
         """Remove the folders; all inside must be gone. The kernel may need a moment to notice."""
