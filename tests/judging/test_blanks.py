@@ -211,6 +211,26 @@ def test_what_does_not_import_takes_none(
     assert not bench.blanks
 
 
+@pytest.mark.parametrize("word", ["nvrtc", "torch.cuda._compile_kernel", "cupy.RawKernel"])
+def test_what_may_compile_cuda_by_itself_gets_a_context_of_the_usual_kind(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path, word: str
+) -> None:
+    """Those that are opened ahead have a smaller stack for functions that call themselves."""
+    told: list[tuple[str, Any]] = []
+    post = Session.post
+
+    def noted(session: Session, operation: str, *descriptors: Any, **fields: Any) -> None:
+        told.append((operation, fields.get("lean", False)))
+        post(session, operation, *descriptors, **fields)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "post", noted)
+        passed(judge(bench, f"# {word}\n{HONEST}", tmp_path))
+    assert not of_kind(asked, "load_driver"), "nothing was opened ahead"
+    # The reference runner's is lean; the candidate's are not, which open theirs when they are needed.
+    assert sorted(lean for operation, lean in told if operation == "open") == [False, False, True]
+
+
 @pytest.mark.parametrize("code", [WANTS_DEVICE, 3])
 def test_a_source_that_wants_the_device_as_it_is_imported_is_imported_where_there_is_one(
     bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path, code: int

@@ -56,7 +56,7 @@ class HostPlatform:
     def load_driver(self) -> None:
         """There is none."""
 
-    def open(self) -> None:
+    def open(self, *, is_lean: bool = False) -> None:
         """It is there."""
 
     def renew(self) -> None:

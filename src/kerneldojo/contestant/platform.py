@@ -41,8 +41,13 @@ class Platform(Protocol):
         """Do what `open` does first and no other process has to wait for."""
         ...
 
-    def open(self) -> None:
-        """Make the device usable, if it is not yet: on CUDA a context, which is dear, and shared memory in it."""
+    def open(self, *, is_lean: bool = False) -> None:
+        """Make the device usable, if it is not yet: on CUDA a context, which is dear, and shared memory in it.
+
+        Args:
+            is_lean: whether it takes less of the device's memory, for code that calls no function by pointer, nor
+                itself: any that a compiler of tensor programs makes.
+        """
         ...
 
     def renew(self) -> None:

@@ -133,7 +133,7 @@ class Runner:
         """Make the device usable now; without this it is when something first needs it."""
         if "descriptors" in command:
             self._platform.furnish(command["descriptors"])
-        self._platform.open()
+        self._platform.open(is_lean=command.get("lean", False))
         return {}
 
     def do_load_driver(self, command: dict[str, Any]) -> dict[str, Any]:

@@ -221,7 +221,7 @@ class Blanks:
                 with self._changed:
                     self._changed.wait_for(self._is_good, STILL_SECONDS)
                 with self._listed(session, self._opening):
-                    session.post("open")
+                    session.post("open", lean=True)
                     self._collect(session)
                     if self._furnish(session):
                         self._collect(session)

@@ -117,9 +117,9 @@ class Hosted:
         """Wait for the answer to the last command within what is left of the budget."""
         return self.session.collect(self.remaining if timeout is None else min(timeout, self.remaining))
 
-    def post_furnish(self, operation: str = "furnish") -> None:
+    def post_furnish(self, operation: str = "furnish", **fields: Any) -> None:
         """Send it the descriptors of its memory, which it is given once, before anything of the hosted code's."""
-        self.session.post(operation, self.arena.fds)
+        self.session.post(operation, self.arena.fds, **fields)
 
     def post(self, operation: str, **fields: Any) -> None:
         """Send a command once everything written for it has arrived."""

@@ -35,6 +35,8 @@ from kerneldojo.judging.workshop import Workshop
 from kerneldojo.languages import Language
 from kerneldojo.schema import Status
 
+BRINGS_CUDA = ("cpp_extension", "nvrtc", "compile_kernel", "cupy", "RawKernel", "numba", "cuda.core", "cuModule")
+"""Words of sources that compile or load CUDA C++ by themselves. Who hides them has a smaller stack, and that alone."""
 MOST_BESIDE_BYTES = 1 << 30
 """Device memory that a candidate's processes may have beside contexts and arenas without being blamed for a lack."""
 
@@ -95,9 +97,11 @@ class Parties:
         """Whether its processes are such as have opened the device already.
 
         Not in languages that are slow to build, where importing takes far longer than a context, and must not be done
-        once more to see whether there is anything to build.
+        once more to see whether there is anything to build. Nor where CUDA C++ may be compiled in another way: what is
+        opened ahead is lean, and functions that call themselves have less of a stack in it.
         """
-        is_slow = self._is_slow_to_build or "cpp_extension" in self.findings.candidate.source
+        source = self.findings.candidate.source
+        is_slow = self._is_slow_to_build or any(word in source for word in BRINGS_CUDA)
         return self.bench.blanks is not None and not self.guest.is_alone and not is_slow
 
     def try_source(self, stack: contextlib.ExitStack) -> None:

@@ -86,7 +86,10 @@ class Reference:
     def post_open(self) -> None:
         """On a GPU, give it its memory, and begin to make its context, unless it has served before."""
         with self._opening():
-            self.hosted.post_furnish("furnish" if self._is_loaded else "open")
+            if self._is_loaded:
+                self.hosted.post_furnish()
+            else:
+                self.hosted.post_furnish("open", lean=True)
 
     def prepare(self) -> None:
         """After `post_open`: have the problem's source imported, unless it has served before."""

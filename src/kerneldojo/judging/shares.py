@@ -27,6 +27,8 @@ from dataclasses import dataclass, replace
 
 CONTEXT_BYTES = 704 << 20
 """Device memory of one process' context with what torch and Triton load into it (an upper estimate; 0.68 GiB seen)."""
+LEAN_CONTEXT_BYTES = 512 << 20
+"""Of one that is lean (`CudaPlatform.open`), as those of reference runners and of what was opened ahead are."""
 JUDGE_BYTES = 2 << 30
 """The judge's own context, its flushing buffer, and what its allocator keeps."""
 HEAP_PARTS = 2
@@ -41,7 +43,7 @@ FEWEST_STAGED = 3
 theirs or are cleared away after it."""
 FEWEST_TIMED = 2
 """Verdicts that have such memory at once, at least: one in a window, and the next."""
-TIMED_INPUT_PARTS = (3.0, 4.0, 5.0, 6.0, 7.0)
+TIMED_INPUT_PARTS = (3.0, 3.5, 4.0, 5.0, 6.0, 7.0)
 """For the inputs of timed calls, and for their outputs in each process: as many as there is room for without fewer
 runners or contexts, until these are `ENOUGH_INPUT_BYTES`."""
 ENOUGH_INPUT_BYTES = 60 * (64 << 20)
@@ -125,8 +127,8 @@ class Shares:
         parts = self.capacity * (self.num_processes * (1 + self.heap_parts) + self.judge_parts)
         parts += _timed_parts(self.num_timed, self.input_parts) if self.num_timed else self.capacity * self.input_parts
         parts += AHEAD_PARTS * self.num_ahead if self.are_furnished else 0
-        contexts = num_contexts(self.capacity, self.num_kept, self.num_ahead)
-        return JUDGE_BYTES + int(parts * self.part_bytes) + contexts * CONTEXT_BYTES
+        contexts = contexts_bytes(self.capacity, self.num_kept, self.num_ahead)
+        return JUDGE_BYTES + int(parts * self.part_bytes) + contexts
 
     @classmethod
     def of(cls, num_verdicts: int, total_bytes: int, num_ahead: int = 0) -> Shares:
@@ -138,12 +140,12 @@ class Shares:
         """
         fewest = min(num_ahead, FEWEST_AHEAD)
         capacity = _capacity(max(1, num_verdicts), total_bytes, fewest)
-        num_timed = max(FEWEST_TIMED, capacity // 2) if capacity >= FEWEST_STAGED else 0
+        num_timed = _num_timed(capacity) if capacity >= FEWEST_STAGED else 0
         num_ahead = num_ahead if capacity > 1 else 0
         most_kept = most_runners(capacity)
 
         def size(num_kept: int, num_ahead: int, input_parts: float, *, furnished: bool = False) -> int:
-            contexts, timed = num_contexts(capacity, num_kept, num_ahead), _timed_parts(num_timed, input_parts)
+            contexts, timed = contexts_bytes(capacity, num_kept, num_ahead), _timed_parts(num_timed, input_parts)
             return _part_bytes(total_bytes, capacity, contexts, timed, num_ahead if furnished else 0)
 
         def has_room(num_kept: int, num_ahead: int, *, furnished: bool = False) -> bool:
@@ -152,12 +154,14 @@ class Shares:
         input_parts = _input_parts(lambda parts: size(most_kept, num_ahead, parts, furnished=True))
         while num_timed and not has_room(capacity, fewest):  # A runner that is made anew costs more than windows.
             num_timed = num_timed - 1 if num_timed > FEWEST_TIMED else 0
-        while num_ahead > fewest and not has_room(0, num_ahead):
+        while num_ahead > fewest and not has_room(capacity if num_timed else 0, num_ahead):
             num_ahead -= 1
         num_kept = most_kept
         while num_kept and not has_room(num_kept, num_ahead):
             num_kept -= 1
         are_furnished = bool(num_timed and num_ahead) and has_room(num_kept, num_ahead, furnished=True)
+        if num_timed and not are_furnished:  # What that would have taken, windows may have.
+            input_parts = _input_parts(lambda parts: size(num_kept, num_ahead, parts))
         part_bytes = size(num_kept, num_ahead, input_parts, furnished=are_furnished)
         if capacity == 1:  # Or a problem that has to be judged alone would have smaller parts than the others.
             part_bytes = min(part_bytes, cls.whole(total_bytes).part_bytes)
@@ -174,7 +178,7 @@ class Shares:
     @classmethod
     def whole(cls, total_bytes: int) -> Shares:
         """All of a device for one verdict, on a problem that needs more than its share."""
-        free = total_bytes - JUDGE_BYTES - num_contexts(1, 0) * CONTEXT_BYTES
+        free = total_bytes - JUDGE_BYTES - contexts_bytes(1, 0)
         return cls(
             capacity=1,
             num_kept=0,
@@ -202,23 +206,29 @@ def most_runners(capacity: int) -> int:
     return min(2 * capacity - 1, MAX_KEPT)
 
 
-def num_contexts(capacity: int, num_kept: int, num_ahead: int = 0) -> int:
-    """Contexts that may exist at once, the judge's own not counted."""
-    return 3 * capacity + num_kept + num_ahead
+def contexts_bytes(capacity: int, num_kept: int, num_ahead: int = 0) -> int:
+    """What contexts may take that exist at once, the judge's own not counted: a contestant and a twin may have been
+    opened when they were needed, and be no lean ones."""
+    return 2 * capacity * CONTEXT_BYTES + (capacity + num_kept + num_ahead) * LEAN_CONTEXT_BYTES
 
 
 def _capacity(num_verdicts: int, total_bytes: int, num_ahead: int) -> int:
     """So many verdicts at once that memory for timing can come late to each, if that is three or more; else so many as
     there is room for at all."""
-    timed = _timed_parts(FEWEST_TIMED, TIMED_INPUT_PARTS[0])
     for capacity in range(num_verdicts, FEWEST_STAGED - 1, -1):
-        contexts = num_contexts(capacity, capacity, num_ahead)
+        timed = _timed_parts(_num_timed(capacity), TIMED_INPUT_PARTS[0])
+        contexts = contexts_bytes(capacity, capacity, num_ahead)
         if _part_bytes(total_bytes, capacity, contexts, timed) >= ROOMY_PART_BYTES:
             return capacity
     for capacity in range(num_verdicts, 1, -1):
-        if _part_bytes(total_bytes, capacity, num_contexts(capacity, 0, num_ahead)) >= LEAST_PART_BYTES:
+        if _part_bytes(total_bytes, capacity, contexts_bytes(capacity, 0, num_ahead)) >= LEAST_PART_BYTES:
             return capacity
     return 1
+
+
+def _num_timed(capacity: int) -> int:
+    """Verdicts of so many that have memory for timing at once: half of a verdict's time is spent with it."""
+    return max(FEWEST_TIMED, capacity // 2)
 
 
 def _input_parts(part_bytes: Callable[[float], int]) -> float:
@@ -238,9 +248,9 @@ def _timed_parts(num_timed: int, input_parts: float) -> float:
 
 
 def _part_bytes(
-    total_bytes: int, capacity: int, num_contexts: int, timed_parts: float = 0.0, num_furnished: int = 0
+    total_bytes: int, capacity: int, contexts: int, timed_parts: float = 0.0, num_furnished: int = 0
 ) -> int:
-    free = total_bytes - JUDGE_BYTES - num_contexts * CONTEXT_BYTES
+    free = total_bytes - JUDGE_BYTES - contexts
     parts = capacity * (NUM_PROCESSES * (1 + HEAP_PARTS) + JUDGE_PARTS) + (timed_parts or capacity)
     parts += num_furnished * AHEAD_PARTS
     return min(int(free / parts), total_bytes // (LARGEST_SHARE * capacity))
