@@ -119,3 +119,4 @@ def test_the_kernel_says_how_much_processor_time_a_group_has_used() -> None:
         process.wait()
     assert group.used_microseconds() == group.used_microseconds(), "nobody is left to use any"
     group.remove()
+    assert group.used_microseconds() is None, "nor is there a group"

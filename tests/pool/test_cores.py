@@ -23,6 +23,7 @@ from kerneldojo.judging.gate import Gate
 from kerneldojo.judging.host import COMPILE_ARENA_BYTES
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
 from kerneldojo.judging.protocol import Protocol
+from kerneldojo.judging.seats import reserved_for
 from kerneldojo.judging.surroundings import request
 
 ALL = sorted(os.sched_getaffinity(0))
@@ -155,7 +156,7 @@ def test_a_hosted_process_is_moved_as_a_whole_and_its_keeper_is_not() -> None:
             keeper = session._keeper  # The hosted process is below it, or beside it: a guest of the fork server's.
             assert keeper in below(fork_server)
             assert keeper not in hosted
-            with Cores(reserved, rest).reserved_for([session.pids()]):
+            with reserved_for(Cores(reserved, rest), [session.pids()]):
                 assert all(mask == reserved for mask in chain(*map(masks, hosted)))
                 assert masks(keeper) == [rest]
                 assert all(mask == rest for mask in masks(fork_server))
@@ -228,7 +229,7 @@ def test_what_is_timed_leaves_a_core_that_has_become_slow(busy: Busy) -> None:
 
     cores = Cores(ALL, [10**6], probe=probe)
     cores.rest = frozenset(ALL)
-    with cores.reserved_for([]) as reserved:  # This thread alone, so that another core is free.
+    with reserved_for(cores, []) as reserved:  # This thread alone, so that another core is free.
         first = reserved.mine
         reserved.renew()
         assert reserved.mine == first, "it is as quick as before"
@@ -239,7 +240,7 @@ def test_what_is_timed_leaves_a_core_that_has_become_slow(busy: Busy) -> None:
         slow.update(ALL)
         reserved.renew()
         assert os.sched_getaffinity(0) == {reserved.mine}, "nothing better is to be had"
-    with cores.reserved_for([[busy.process.pid]]) as reserved:
+    with reserved_for(cores, [[busy.process.pid]]) as reserved:
         assert sorted(reserved.places) == ALL[:2]
         assert busy.masks() == [{reserved.places[0]}] * 2
         assert os.sched_getaffinity(0) == {reserved.mine} == {reserved.places[1]}
@@ -289,9 +290,9 @@ def test_a_window_waits_a_little_for_quick_cores(
     cores = Cores(ALL, [10**6], probe=probe)
     cores.rest = frozenset(ALL)
     cores.quickest.append(1.0)
-    monkeypatch.setattr("kerneldojo.judging.cores.time", SimpleNamespace(monotonic=lambda: float(num_probed)))
+    monkeypatch.setattr("kerneldojo.judging.seats.time", SimpleNamespace(monotonic=lambda: float(num_probed)))
     monkeypatch.setattr("kerneldojo.judging.cores.PATIENCE_SECONDS", 5.5 * len(ALL))
-    with cores.reserved_for([]) as reserved:
+    with reserved_for(cores, []) as reserved:
         assert reserved.mine in ALL
         assert num_probed == num_rounds * len(ALL)
     assert os.sched_getaffinity(0) == set(ALL)
@@ -312,12 +313,12 @@ def test_where_waiting_for_quick_cores_is_in_vain_it_is_hardly_tried(
 
     def settled() -> float:
         began = now
-        with cores.reserved_for([[busy.process.pid]]):
+        with reserved_for(cores, [[busy.process.pid]]):
             return now - began
 
     cores = Cores(ALL, [10**6], probe=probe)
     cores.rest = frozenset(ALL)
-    monkeypatch.setattr("kerneldojo.judging.cores.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("kerneldojo.judging.seats.time", SimpleNamespace(monotonic=lambda: now))
     waits = [settled() for _ in range(10)]
     assert waits[0] > PATIENCE_SECONDS
     assert waits[-1] < PATIENCE_SECONDS / NUM_WAITS + 0.002

@@ -41,7 +41,7 @@ def doubt(bench: Any, prepared: Prepared, findings: Findings, slowness: float) -
         bench: whose stopwatch it was.
         prepared: with the series in it.
         findings: the protocol, and what is known of the problem.
-        slowness: of the cores in its window; see `cores.Reserved`.
+        slowness: of the cores in its window; see `seats.Reserved`.
     """
     assert prepared.result is not None
     series, fits = prepared.result.series, prepared.result.fitted
@@ -101,7 +101,7 @@ def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings, slo
         prepared: with the series in it.
         match: who took part.
         findings: to be filled in.
-        slowness: of the cores in its window; see `cores.Reserved`.
+        slowness: of the cores in its window; see `seats.Reserved`.
 
     Raises:
         Ruling: wrong or deferred work in timed calls; below the physical limit.

@@ -2,7 +2,7 @@
 
 Most of a verdict (starting processes, audit, build, correctness) does no harm to its like. What takes time does: so it
 happens in a *window*. When one opens, the judge's threads of all other verdicts stop at their next command, their
-processes are frozen wherever they are, a few cores are kept for what is timed (`judging.cores`), and a canary (a short
+processes are frozen wherever they are, a few cores are kept for what is timed (`judging.seats`), and a canary (a short
 fixed kernel, timed against its idle baseline) shows before and after that nothing else used the device. Time that a
 verdict spends frozen or waiting at the gate is not counted against its candidate.
 
@@ -22,8 +22,9 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from kerneldojo.judging.cores import Cleared, Cores
+from kerneldojo.judging.cores import Cores
 from kerneldojo.judging.guest import Guest
+from kerneldojo.judging.seats import Cleared, reserved_for
 from kerneldojo.judging.stops import Stop, freeze, thaw
 
 
@@ -184,7 +185,7 @@ class Gate:
         if self._cores is None:
             yield
             return
-        with self._cores.reserved_for([session.pids() for session in guest.sessions]) as reserved:
+        with reserved_for(self._cores, [session.pids() for session in guest.sessions]) as reserved:
             guest.reserved = reserved
             try:
                 yield

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from kerneldojo.judging.cores import Reserved
+from kerneldojo.judging.seats import Reserved
 from kerneldojo.judging.stops import Freezable
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Guest:
 
     @property
     def slowness(self) -> float:
-        """Of its cores in its window, or in its last one; see `cores.Reserved`."""
+        """Of its cores in its window, or in its last one; see `seats.Reserved`."""
         return self._slowness if self.reserved is None else self.reserved.slowness
 
     def leave_cores(self) -> None:

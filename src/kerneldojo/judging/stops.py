@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kerneldojo.contestant.wire import WireError
-from kerneldojo.judging.cores import Cleared
 from kerneldojo.judging.ends import Infrastructure
+from kerneldojo.judging.seats import Cleared
 
 
 class Freezable(Protocol):

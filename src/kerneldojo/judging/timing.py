@@ -45,7 +45,7 @@ def run(
         match: reference and contestant.
         findings: where the argument trees are, and the protocol.
         between: called every few rounds, while no side is at work.
-        slowness: of the cores in its window; see `cores.Reserved`.
+        slowness: of the cores in its window; see `seats.Reserved`.
 
     Raises:
         Ruling: the contestant ended, or what it returned in timed calls was wrong, reused or nowhere.

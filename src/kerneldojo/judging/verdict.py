@@ -90,7 +90,7 @@ class Findings:
         """Say of a figure that launches bind, as its profile told, that the host was slow when it was taken.
 
         Args:
-            slowness: of the cores in its window; see `cores.Reserved`.
+            slowness: of the cores in its window; see `seats.Reserved`.
         """
         if slowness > SLOW_HOST and self.timing.host_bound:
             self.notes.append(

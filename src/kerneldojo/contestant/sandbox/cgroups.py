@@ -188,12 +188,14 @@ class Group:
 
     def used_microseconds(self) -> int | None:
         """Processor time that all inside have used so far; None where the kernel does not count it."""
-        if self._cpu < 0 and "unified" in self.folders:
-            with contextlib.suppress(OSError):
-                self._cpu = os.open(self.folders["unified"] / "cpu.stat", os.O_RDONLY | os.O_CLOEXEC)
-        if self._cpu < 0:
+        if "unified" not in self.folders:
             return None
-        name, value, *_ = os.pread(self._cpu, 64, 0).split(maxsplit=2)
+        try:
+            if self._cpu < 0:
+                self._cpu = os.open(self.folders["unified"] / "cpu.stat", os.O_RDONLY | os.O_CLOEXEC)
+            name, value, *_ = os.pread(self._cpu, 64, 0).split(maxsplit=2)
+        except (OSError, ValueError):  # There is no such file, or the group is gone.
+            return None
         return int(value) if name == b"usage_usec" else None
 
     def remove(self) -> None:
