@@ -47,9 +47,9 @@ class Guest:
         self.seconds_held = 0.0
         """How long it waited for others' windows and for its own."""
         self.seconds_stopping = 0.0
-        """Of these, how long it took until all others stood still for its own, once it was its turn."""
+        """Of these, how long it took, once it was its turn, until all others stood still and it had its cores."""
         self.seconds_alone = 0.0
-        """How long it had the device to itself, cores being chosen included."""
+        """How long it had the device to itself."""
 
     @contextmanager
     def window(self) -> Generator[None]:

@@ -46,8 +46,7 @@ class ReferenceTimes:
 
     def has(self, key: str) -> bool:
         """Whether a figure is kept that may still be used; if so, this verdict's need not be sharp."""
-        with self._lock:
-            return self._fresh(key) is not None
+        return self.kept_us(key) is not None
 
     def kept_us(self, key: str) -> float | None:
         """What a call takes by the figure that is kept and may still be used; None if there is none."""

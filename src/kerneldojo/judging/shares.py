@@ -154,7 +154,7 @@ class Shares:
         input_parts = _input_parts(lambda parts: size(most_kept, num_ahead, parts, furnished=True))
         while num_timed and not has_room(capacity, fewest):  # A runner that is made anew costs more than windows.
             num_timed = num_timed - 1 if num_timed > FEWEST_TIMED else 0
-        while num_ahead > fewest and not has_room(capacity if num_timed else 0, num_ahead):
+        while num_ahead > fewest and not has_room(capacity, num_ahead):
             num_ahead -= 1
         num_kept = most_kept
         while num_kept and not has_room(num_kept, num_ahead):

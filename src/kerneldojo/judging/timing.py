@@ -21,6 +21,7 @@ from kerneldojo.judging.ends import HostedEnd, Late, Tampered
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.inspection import Inspection
 from kerneldojo.judging.preparation import Prepared
+from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.reference_times import reference_key
 from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.ruling import exploit, of_candidate
@@ -50,11 +51,11 @@ def run(
     Raises:
         Ruling: the contestant ended, or what it returned in timed calls was wrong, reused or nowhere.
     """
-    is_known = bench.reference_times is not None and bench.reference_times.has(reference_key(findings))
+    known_us = bench.reference_times.kept_us(reference_key(findings)) if bench.reference_times is not None else None
     sides: dict[str, Side] = {}
     for name, hosted in prepared.hosted.items():
         layouts = prepared.outputs if name == "reference" else prepared.layouts
-        is_decisive = name == "contestant" or (name == "reference" and not is_known)
+        is_decisive = name == "contestant" or (name == "reference" and known_us is None)
         sides[name] = replace(
             side(name, hosted, layouts),
             is_decisive=is_decisive,
@@ -66,7 +67,8 @@ def run(
     )
     try:
         _post(bench, prepared, match, findings, sides)
-        result = _run(bench, prepared, sides, _effort(bench, prepared, findings, slowness), inspection, between)
+        effort = _effort(bench, findings.protocol, slowness, _num_before(prepared, known_us))
+        result = _run(bench, prepared, sides, effort, inspection, between)
     except SideEnded as ended:
         _hear_others(prepared, ended.side)
         if ended.side == "twin":  # It broke without its kernels: then its time says nothing, and others go on.
@@ -99,18 +101,23 @@ def _post(bench: Any, prepared: Prepared, match: Match, findings: Findings, side
             raise SideEnded(name, end) from None
 
 
-def _effort(bench: Any, prepared: Prepared, findings: Findings, slowness: float) -> Effort:
-    protocol = findings.protocol
-    known_us = bench.reference_times.kept_us(reference_key(findings)) if bench.reference_times is not None else None
-    # Else more than a few calls may be too many. Who says that its own are quick, and they are not, has longer windows.
+def _num_before(prepared: Prepared, known_us: float | None) -> int:
+    """Rounds of a few calls before that of more: none where calls are known to be quick.
+
+    Who says that its own are, and they are not, has longer windows before those that count, and that is all.
+    """
     is_quick = known_us is not None and max(known_us, 1e6 * prepared.call_seconds) < trials.SLOW_US
+    return 0 if is_quick else 1
+
+
+def _effort(bench: Any, protocol: Protocol, slowness: float, warm_up_windows: int) -> Effort:
     return Effort(
         min_windows=max(8, protocol.num_trials // 8),
         max_windows=max(16, protocol.num_trials),
         min_calls=protocol.num_trials,
         target_error=protocol.timing_error,
         seconds=protocol.timing_seconds,
-        warm_up_windows=0 if is_quick else 1,
+        warm_up_windows=warm_up_windows,
         slowness=slowness,
         is_brisk=bench.pace.brisk_rounds,
     )

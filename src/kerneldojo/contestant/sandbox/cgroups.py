@@ -200,6 +200,9 @@ class Group:
 
     def remove(self) -> None:
         """Remove the folders; all inside must be gone. The kernel may need a moment to notice."""
+        if self._cpu >= 0:
+            os.close(self._cpu)
+            self._cpu = -1
         for folder in self.folders.values():
             for attempt in range(200):
                 try:
