@@ -4,8 +4,8 @@
 
 A library that is loaded before all others (`probes/driver_calls.c`) times every ioctl of the judge and of what it
 hosts, and notes which command a hosted process was at. *In the driver* is the time in which at least one call was:
-calls that wait for another's end are long, but count once. What a process that ends gives back is not among them.
-Kinds are named as in NVIDIA's open kernel modules.
+calls that wait for another's end are long, but count once. What a process gives back when it ends is no call of its
+own: it counts from the order to end until its files are closed. Kinds are named as in NVIDIA's open kernel modules.
 """
 
 from __future__ import annotations
@@ -38,8 +38,12 @@ UVM = {25: "register address space", 27: "register channel", 33: "map external",
 CLASSES = {0x3E: "system memory", 0x40: "local memory", 0x80: "device", 0x83DE: "debugger", 0x90F1: "address space"}
 CLASSES |= {0xA06C: "channel group", 0xC86F: "channel", 0xC96F: "channel", 0xCBC0: "compute", 0xC8B5: "copy engine"}
 MOST_KINDS = 32
+END = 0x2000
+"""The kind of what is no call: a process that ends."""
 WINDOWS: list[tuple[int, int]] = []
 """Beginning and end of each window, in nanoseconds of the monotonic clock."""
+ENDS: list[tuple[int, int]] = []
+"""When a process was ordered to end, and when it had."""
 
 
 def loaded_again() -> None:
@@ -52,6 +56,8 @@ def loaded_again() -> None:
 
 
 def name_of(kind: int, detail: int) -> str:
+    if kind == END:
+        return "all of it"
     if kind & 0x1000:
         return f"uvm {UVM.get(kind & 0xFFF, kind & 0xFFF)}"
     name = CALLS.get(kind, f"call {kind:#x}")
@@ -71,6 +77,8 @@ def read(begun: int) -> tuple[Any, Any]:
         names = np.array(["the judge" if is_judges else "before any", *named])
         books.append(rows)
         owners.append(np.full(len(rows), names[0]) if is_judges else names[rows["command"]])
+    books.append(np.array([(END, 0, start, end - start, 0) for start, end in ENDS], RECORD))
+    owners.append(np.full(len(ENDS), "a process that ends"))
     rows, owner = np.concatenate(books), np.concatenate(owners)
     return rows[rows["start"] >= begun], owner[rows["start"] >= begun]
 
@@ -151,12 +159,13 @@ def main() -> None:
     if FOLDER not in os.environ:
         loaded_again()
     from cases import cases
-    from judged import warmed, watch_windows
+    from judged import warmed, watch_ends, watch_windows
 
     from kerneldojo.judging import servers
     from kerneldojo.schema.pace import Pace
 
     watch_windows(time.monotonic_ns, lambda begun: WINDOWS.append((begun, time.monotonic_ns())))
+    watch_ends(lambda ordered, ended: ENDS.append((ordered, ended)))
     # What is hosted begins with an environment of its own.
     servers.FEW_QUEUES.update({FOLDER: os.environ[FOLDER], "LD_PRELOAD": os.environ["LD_PRELOAD"]})
     chosen = cases(arguments.size)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import selectors
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -62,3 +66,27 @@ def watch_windows(begin: Callable[[], Any], end: Callable[[Any], None]) -> None:
                 end(begun)
 
     Guest.window = watched  # type: ignore[method-assign]
+
+
+def watch_ends(note: Callable[[int, int], None]) -> None:
+    """Call `note`, in a thread of its own, with when a process was ordered to end and when it had (monotonic ns).
+
+    A process has ended when its files are closed, and with them what the driver kept for it.
+    """
+    ordered, order = selectors.EpollSelector(), Session.order_end
+
+    def noted(self: Session) -> None:
+        if self.ended is None and not self._is_dying and self._pid:
+            with contextlib.suppress(ProcessLookupError):
+                ordered.register(os.pidfd_open(self._pid), selectors.EVENT_READ, time.monotonic_ns())
+        order(self)
+
+    def listen() -> None:
+        while True:
+            for key, _ in ordered.select(0.05):
+                note(key.data, time.monotonic_ns())
+                ordered.unregister(key.fileobj)
+                os.close(key.fd)
+
+    Session.order_end = noted  # type: ignore[method-assign]
+    threading.Thread(target=listen, name="ends", daemon=True).start()

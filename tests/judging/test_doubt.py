@@ -17,6 +17,7 @@ from kerneldojo.devices.cuda.trials import Trials
 from kerneldojo.judging import figures
 from kerneldojo.judging.preparation import Prepared
 from kerneldojo.judging.protocol import protocol
+from kerneldojo.judging.reference_times import ReferenceTimes
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Problem
 
@@ -159,8 +160,10 @@ def batching(*, alone_us: float, sleep_us: float = 0.0, each_us: float = 1.0) ->
     return mine
 
 
-def filled(mine: Series, slowness: float) -> Findings:
-    both = {"contestant": mine, "reference": replace(series(50.0, 140.0, seed=1), is_trusted=True)}
+def filled(
+    mine: Series, slowness: float, *, theirs_us: float = 50.0, reference_times: ReferenceTimes | None = None
+) -> Findings:
+    both = {"contestant": mine, "reference": replace(series(theirs_us, 140.0, seed=1), is_trusted=True)}
     result = Trials(series=both, watch=Watch([]), num_rounds=48, seconds=0.2)
     findings = Findings(
         Problem(name="p", source="pass"), Candidate(source="pass"), protocol("standard"), device="cuda:0"
@@ -168,8 +171,20 @@ def filled(mine: Series, slowness: float) -> Findings:
     match = SimpleNamespace(
         seen=SimpleNamespace(first_call_seconds=0.1), contestant=SimpleNamespace(construction_seconds=0.1)
     )
-    figures._fill(SimpleNamespace(reference_times=None), findings, match, result, slowness)  # type: ignore[arg-type]
+    bench = SimpleNamespace(reference_times=reference_times, clock=SimpleNamespace(peak_bandwidth=lambda: 4.8e12))
+    figures._fill(bench, findings, match, result, slowness)  # type: ignore[arg-type]
     return findings
+
+
+@pytest.mark.parametrize(("theirs_us", "is_kept"), [(26.0, True), (90.0, False)])
+def test_a_reference_on_slow_cores_is_held_against_its_own_time_on_quick_ones(theirs_us: float, is_kept: bool) -> None:
+    """A candidate of 20 us against 17.7 that take 26 then is no faster for it; what no launch binds has drifted."""
+    known = ReferenceTimes()
+    filled(series(20.0, 110.0), slowness=1.0, theirs_us=17.7, reference_times=known)
+    found = filled(series(20.0, 110.0), slowness=1.8, theirs_us=theirs_us, reference_times=known)
+    assert found.speedup == pytest.approx((17.7 if is_kept else theirs_us) / 20.0, rel=0.03)
+    again = filled(series(20.0, 110.0), slowness=1.0, theirs_us=17.7, reference_times=known)
+    assert again.speedup == pytest.approx(17.7 / 20.0, rel=0.03)
 
 
 @pytest.mark.parametrize("sleep_us", [0.0, 500.0])

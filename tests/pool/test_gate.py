@@ -244,6 +244,26 @@ def test_what_is_used_agrees_with_what_was_measured(first: float, spread: float,
     assert kept.has("k") != drifted
 
 
+def test_what_slow_cores_did_to_a_reference_is_no_drift_and_is_not_kept() -> None:
+    """Else a candidate whose own cores were quick would be held against a reference that launched slowly."""
+    kept = ReferenceTimes()
+    assert kept.settle("k", 26.0, (25.9, 26.1), is_slowed=True)[0] == 26.0, "nothing better is known"
+    assert not kept.has("k")
+    kept.settle("k", 17.7, (17.6, 17.8))
+    assert kept.settle("k", 26.0, (25.0, 27.0), is_slowed=True)[0] == 17.7
+    assert kept.settle("k", 17.75, (17.74, 17.76), is_slowed=True)[0] == 17.7, "sharper, but not to be kept"
+    assert kept.has("k")
+    assert kept.settle("k", 26.0, (25.0, 27.0))[0] == 26.0, "on quick cores it is a drift"
+    assert not kept.has("k")
+
+
+def test_a_kept_time_that_is_too_long_is_no_better_for_slow_cores() -> None:
+    kept = ReferenceTimes()
+    kept.settle("k", 26.0, (25.9, 26.1))
+    assert kept.settle("k", 20.0, (19.0, 21.0), is_slowed=True)[0] == 20.0
+    assert not kept.has("k")
+
+
 def test_cores_are_chosen_when_all_have_been_told_to_stop_and_none_is_waited_for_yet() -> None:
     told: list[str] = []
 

@@ -80,11 +80,16 @@ def slow_launches(
         return ""
     for name in _measured(bench, findings):
         taken_us = fits[name].per_call_us
-        is_moving = 1000 * _moving_ms(bench, findings) > MOSTLY * taken_us
         is_busy = name == "contestant" and device_us is not None and not charges.host_bound(device_us, taken_us)
-        if taken_us < MAY_BE_LAUNCHES_US and not is_moving and not is_busy:
+        if _may_be_launches(bench, findings, taken_us) and not is_busy:
             return f"the host's cores took {slowness:.1f} times as long as at their quickest"
     return ""
+
+
+def _may_be_launches(bench: Any, findings: Findings, taken_us: float) -> bool:
+    """Whether launches may bind what takes so long."""
+    is_moving = 1000 * _moving_ms(bench, findings) > MOSTLY * taken_us
+    return taken_us < MAY_BE_LAUNCHES_US and not is_moving
 
 
 def _measured(bench: Any, findings: Findings) -> tuple[str, ...]:
@@ -161,7 +166,10 @@ def _fill(bench: Any, findings: Findings, match: Match, result: Trials, slowness
     charge = charge_of(result.series, fits, "contestant", "reference", slowness)
     reference_us, interval_us = theirs.per_call_us, theirs.interval_us
     if bench.reference_times is not None:
-        reference_us, interval_us = bench.reference_times.settle(reference_key(findings), reference_us, interval_us)
+        is_slowed = slowness > SLOW_HOST and _may_be_launches(bench, findings, reference_us)
+        reference_us, interval_us = bench.reference_times.settle(
+            reference_key(findings), reference_us, interval_us, is_slowed=is_slowed
+        )
     # Of calls that were computed at once the mean is no bound.
     most_us = math.inf if charge.batched else mine.mean_us
     mine_us = charges.no_less(charge.per_call_us, charge.interval_us, most_us)

@@ -6,6 +6,9 @@ and time (windows go on only until the candidate's figure is sharp). What keeps 
 part, since its outputs are what timed outputs are compared with, so that a rough time of it comes for nothing.
 If that disagrees with the kept figure by more than both intervals, the device has drifted: the kept figure is thrown
 away and this verdict stands on its own measurement. A kept figure also lapses by age and by number of uses.
+
+What launches bind takes longer on cores that are slow, and that is no drift of the device: the candidate may have had
+quicker ones. So there the kept figure stands if it is the lower one, and what was measured is not kept.
 """
 
 from __future__ import annotations
@@ -55,16 +58,26 @@ class ReferenceTimes:
             return kept.per_call_us if kept is not None else None
 
     def settle(
-        self, key: str, per_call_us: float, interval_us: tuple[float, float]
+        self, key: str, per_call_us: float, interval_us: tuple[float, float], *, is_slowed: bool = False
     ) -> tuple[float, tuple[float, float]]:
-        """The figure to use, given what was measured just now, with its 95 % interval; both in microseconds a call."""
+        """The figure to use, given what was measured just now, with its 95 % interval; both in microseconds a call.
+
+        Args:
+            key: see `reference_key`.
+            per_call_us, interval_us: as measured.
+            is_slowed: whether launches may bind it, and the cores were slow.
+        """
         with self._lock:
             kept = self._fresh(key)
-            if kept is not None and _overlap(kept.interval_us, interval_us):
+            if kept is not None and (
+                _overlap(kept.interval_us, interval_us) or (is_slowed and per_call_us > kept.per_call_us)
+            ):
                 kept.num_uses += 1
-                if _width(interval_us) < _width(kept.interval_us):  # Sharper than what was kept.
+                if _width(interval_us) < _width(kept.interval_us) and not is_slowed:  # Sharper than what was kept.
                     kept.per_call_us, kept.interval_us = per_call_us, interval_us
                 return kept.per_call_us, kept.interval_us
+            if kept is None and is_slowed:
+                return per_call_us, interval_us
             drifted = kept is not None
             self._kept.pop(key, None)
             if not drifted:  # After a drift this one was not measured sharply: the next verdict does that.

@@ -39,7 +39,7 @@ def is_softmax(x: torch.Tensor, y: Any) -> bool:
 # Memory
 
 
-def test_memory_crosses_and_comes_back(server: Server) -> None:
+def test_memory_crosses_and_comes_back(host_server: Server) -> None:
     with SharedRegion.create(1 << 21) as region:  # what the first use of a kernel takes is not what is looked for
         assert region.bytes().view(torch.float32).fill_(3).eq(3).all()
     torch.cuda.synchronize()
@@ -57,8 +57,8 @@ def test_memory_crosses_and_comes_back(server: Server) -> None:
     assert torch.cuda.mem_get_info()[0] == before
 
 
-def test_one_that_has_opened_its_device_before_it_has_memory_is_as_any_other(server: Server) -> None:
-    with hosted(server, is_furnished=False) as contestant:
+def test_one_that_has_opened_its_device_before_it_has_memory_is_as_any_other(host_server: Server) -> None:
+    with hosted(host_server, is_furnished=False) as contestant:
         assert "failure" not in contestant.ask("load_driver")
         assert "failure" not in contestant.ask("open")
         assert "failure" not in contestant.furnish()
@@ -70,8 +70,8 @@ def test_one_that_has_opened_its_device_before_it_has_memory_is_as_any_other(ser
 @pytest.mark.parametrize(
     "source", ["HONEST", "TORCH_ONLY", "HALF_AND_HALF", "GRAPH", "AUTOTUNED", "SIDE_STREAM_UNJOINED"]
 )
-def test_candidates_run_within_the_shared_heap(server: Server, source: str) -> None:
-    with hosted(server) as contestant:
+def test_candidates_run_within_the_shared_heap(host_server: Server, source: str) -> None:
+    with hosted(host_server) as contestant:
         assert "failure" not in contestant.start(getattr(candidates, source))
         for _ in range(2):
             x = matrix()
@@ -81,8 +81,8 @@ def test_candidates_run_within_the_shared_heap(server: Server, source: str) -> N
         assert heap["peak_bytes"] >= x.nbytes
 
 
-def test_what_was_not_written_is_nan(server: Server) -> None:
-    with hosted(server) as contestant:
+def test_what_was_not_written_is_nan(host_server: Server) -> None:
+    with hosted(host_server) as contestant:
         contestant.start(candidates.HALF_THE_ROWS)
         first = contestant.call(matrix())
         again = contestant.call(matrix())
@@ -94,11 +94,11 @@ def test_what_was_not_written_is_nan(server: Server) -> None:
 # Contexts
 
 
-def test_a_source_costs_a_context_only_if_it_touches_the_device(server: Server) -> None:
+def test_a_source_costs_a_context_only_if_it_touches_the_device(host_server: Server) -> None:
     device = own_device()
     touching = f"{candidates.HONEST}\nMADE_AT_IMPORT = torch.ones(1 << 20, device='cuda')\n"
     for source, makes_one in ((candidates.HONEST, False), (touching, True)):
-        with hosted(server) as contestant:
+        with hosted(host_server) as contestant:
             before = steady(device.used_bytes)
             assert "failure" not in contestant.ask("load", source=source, entry_point="ModelNew")
             assert (device.used_bytes() - before > 200 << 20) == makes_one
@@ -121,9 +121,9 @@ def steady(read: Callable[[], int]) -> int:
     return last
 
 
-def test_a_settled_process_begins_its_heap_anew(server: Server) -> None:
+def test_a_settled_process_begins_its_heap_anew(host_server: Server) -> None:
     product = candidates.TORCH_ONLY.replace("torch.softmax(x, -1)", "torch.softmax(x, -1) + 0 * (x @ x.t()).sum()")
-    with hosted(server) as contestant:
+    with hosted(host_server) as contestant:
         contestant.start(product)
         first = contestant.call(matrix())
         assert isinstance(first, torch.Tensor), first
@@ -144,17 +144,19 @@ def test_a_settled_process_begins_its_heap_anew(server: Server) -> None:
     ("source", "survives"),
     [("HONEST", False), ("AUTOTUNED", False), ("GRAPH", False), ("TORCH_ONLY", True), ("DECOY", True)],
 )
-def test_only_an_answer_without_own_kernels_survives_the_silence(server: Server, source: str, survives: bool) -> None:
-    with hosted(server, silent=True) as contestant:
+def test_only_an_answer_without_own_kernels_survives_the_silence(
+    host_server: Server, source: str, survives: bool
+) -> None:
+    with hosted(host_server, silent=True) as contestant:
         assert "failure" not in contestant.start(getattr(candidates, source))
         x = matrix()
         assert is_softmax(x, contestant.call(x, silenced=True)) == survives
 
 
 @pytest.mark.slow
-def test_an_extension_builds_runs_is_profiled_and_can_be_silenced(server: Server) -> None:
+def test_an_extension_builds_runs_is_profiled_and_can_be_silenced(host_server: Server) -> None:
     x = matrix()
-    with hosted(server) as contestant:
+    with hosted(host_server) as contestant:
         started = time.perf_counter()
         assert "failure" not in contestant.start(candidates.CUDA)
         print(f"extension built and loaded in {time.perf_counter() - started:.1f} s")
@@ -162,13 +164,13 @@ def test_an_extension_builds_runs_is_profiled_and_can_be_silenced(server: Server
         rows = profiled(contestant, x)
         assert [row["own"] for row in rows if "softmax_rows" in row["name"]] == [True]
         assert profiler.coverage(rows) == 1.0
-    with hosted(server, silent=True) as contestant:
+    with hosted(host_server, silent=True) as contestant:
         assert "failure" not in contestant.start(candidates.CUDA)
         assert not is_softmax(x, contestant.call(x, silenced=True))
 
 
-def test_a_broken_extension_is_a_compile_error(server: Server) -> None:
-    with hosted(server) as contestant:
+def test_a_broken_extension_is_a_compile_error(host_server: Server) -> None:
+    with hosted(host_server) as contestant:
         answer = contestant.start(candidates.CUDA.replace("float m = -INFINITY;", "float m = -INFINITY"))
         assert answer["failure"]["kind"] == "compile_error"
         assert "error" in answer["failure"]["text"]
@@ -177,12 +179,12 @@ def test_a_broken_extension_is_a_compile_error(server: Server) -> None:
 # Results
 
 
-def test_a_result_may_stay_where_it_lies(server: Server) -> None:
+def test_a_result_may_stay_where_it_lies(host_server: Server) -> None:
     from kerneldojo.contestant import tree
     from kerneldojo.contestant.arena import Packer
 
     x = matrix(4096, 4096)
-    with hosted(server) as contestant:
+    with hosted(host_server) as contestant:
         contestant.start(candidates.HONEST)
         copied = contestant.call(x)
         staying = contestant.call(x, in_place=True)
@@ -207,7 +209,7 @@ def profiled(contestant: Hosted, x: torch.Tensor) -> list[dict[str, Any]]:
     return contestant.ask("platform", what="profile", instance="m", sets=nodes)["kernels"]
 
 
-def test_own_kernels_are_told_from_library_kernels(server: Server) -> None:
+def test_own_kernels_are_told_from_library_kernels(host_server: Server) -> None:
     x = matrix(4096, 4096)
     for source, low, high in (
         ("HONEST", 1.0, 1.0),
@@ -215,7 +217,7 @@ def test_own_kernels_are_told_from_library_kernels(server: Server) -> None:
         ("DECOY", 0.0, 0.2),
         ("HALF_AND_HALF", 0.3, 0.8),
     ):
-        with hosted(server) as contestant:
+        with hosted(host_server) as contestant:
             contestant.start(getattr(candidates, source))
             rows = profiled(contestant, x)
             coverage = profiler.coverage(rows)
@@ -224,24 +226,24 @@ def test_own_kernels_are_told_from_library_kernels(server: Server) -> None:
             assert all(row["launches"] == pytest.approx(1) for row in rows)
 
 
-def test_a_decoy_named_like_a_library_kernel_covers_only_itself(server: Server) -> None:
+def test_a_decoy_named_like_a_library_kernel_covers_only_itself(host_server: Server) -> None:
     x = matrix(4096, 4096)
-    with hosted(server) as contestant:
+    with hosted(host_server) as contestant:
         contestant.start(candidates.TORCH_ONLY)
         library = profiled(contestant, x)[0]["name"]
     for name in (library, "e", "kernel"):
         source = candidates.DECOY.replace("softmax_rows", "k").replace(
             "@triton.jit", "@triton.jit(repr=lambda _: NAME)"
         )
-        with hosted(server) as contestant:
+        with hosted(host_server) as contestant:
             contestant.start(source.replace("class ModelNew", f"NAME = {name!r}\nclass ModelNew"))
             coverage = profiler.coverage(profiled(contestant, x))
             assert coverage is not None
             assert coverage < 0.2
 
 
-def test_kernels_of_a_graph_are_found(server: Server) -> None:
-    with hosted(server) as contestant:
+def test_kernels_of_a_graph_are_found(host_server: Server) -> None:
+    with hosted(host_server) as contestant:
         contestant.start(candidates.GRAPH)
         rows = profiled(contestant, matrix(4096, 4096))
         assert [row["own"] for row in rows if row["name"] == "softmax_rows"] == [True]
@@ -260,7 +262,7 @@ class Race:
 
     def __init__(
         self,
-        server: Server,
+        host_server: Server,
         stopwatch: Stopwatch,
         source: str,
         shape: tuple[int, int],
@@ -275,8 +277,8 @@ class Race:
             inputs = InputSets(region, bases, ["rotate"], count)
             heap = max(4 << 30, 4 * count * layouts[0].num_bytes)
             with (
-                hosted(server, inputs=region, heap_bytes=heap) as reference,
-                hosted(server, inputs=region, heap_bytes=heap) as contestant,
+                hosted(host_server, inputs=region, heap_bytes=heap) as reference,
+                hosted(host_server, inputs=region, heap_bytes=heap) as contestant,
             ):
                 for side, text in ((reference, candidates.TORCH_ONLY), (contestant, source)):
                     assert "failure" not in side.start(text)
@@ -306,10 +308,10 @@ class Race:
 
 
 def test_an_honest_kernel_is_right_in_every_window_and_as_fast_as_events_say(
-    server: Server, stopwatch: Stopwatch
+    host_server: Server, stopwatch: Stopwatch
 ) -> None:
     # Long enough that no host launches more slowly than the device computes: events see that, and the judge does not.
-    race = Race(server, stopwatch, candidates.HONEST, (8192, 8192), count=8)
+    race = Race(host_server, stopwatch, candidates.HONEST, (8192, 8192), count=8)
     assert not race.wrong
     assert not any(race.shared)
     fit = race.fits["contestant"]
@@ -321,40 +323,40 @@ def test_an_honest_kernel_is_right_in_every_window_and_as_fast_as_events_say(
     assert race.answers[1]["layouts"] == [{"shape": [8192, 8192], "stride": [8192, 1], "dtype": "float32"}]
 
 
-def test_work_on_a_stream_that_is_never_joined_is_paid_for(server: Server, stopwatch: Stopwatch) -> None:
-    race = Race(server, stopwatch, candidates.SIDE_STREAM_UNJOINED, (4096, 4096))
-    honest = Race(server, stopwatch, candidates.HONEST, (4096, 4096))
+def test_work_on_a_stream_that_is_never_joined_is_paid_for(host_server: Server, stopwatch: Stopwatch) -> None:
+    race = Race(host_server, stopwatch, candidates.SIDE_STREAM_UNJOINED, (4096, 4096))
+    honest = Race(host_server, stopwatch, candidates.HONEST, (4096, 4096))
     assert race.fits["contestant"].per_call_us > 0.9 * honest.fits["contestant"].per_call_us
 
 
-def test_answers_that_were_right_only_in_the_rounds_are_found(server: Server, stopwatch: Stopwatch) -> None:
-    race = Race(server, stopwatch, candidates.STALE_AFTER_TEN, (1024, 1024))
+def test_answers_that_were_right_only_in_the_rounds_are_found(host_server: Server, stopwatch: Stopwatch) -> None:
+    race = Race(host_server, stopwatch, candidates.STALE_AFTER_TEN, (1024, 1024))
     assert race.wrong
 
 
-def test_half_the_rows_are_found(server: Server, stopwatch: Stopwatch) -> None:
-    race = Race(server, stopwatch, candidates.HALF_THE_ROWS, (1024, 1024))
+def test_half_the_rows_are_found(host_server: Server, stopwatch: Stopwatch) -> None:
+    race = Race(host_server, stopwatch, candidates.HALF_THE_ROWS, (1024, 1024))
     assert race.wrong
 
 
-def test_a_buffer_that_is_returned_twice_is_found(server: Server, stopwatch: Stopwatch) -> None:
-    race = Race(server, stopwatch, candidates.SAME_BUFFER, (1024, 1024))
+def test_a_buffer_that_is_returned_twice_is_found(host_server: Server, stopwatch: Stopwatch) -> None:
+    race = Race(host_server, stopwatch, candidates.SAME_BUFFER, (1024, 1024))
     assert any(race.shared)
 
 
-def test_computing_all_calls_at_once_is_found(server: Server, stopwatch: Stopwatch) -> None:
+def test_computing_all_calls_at_once_is_found(host_server: Server, stopwatch: Stopwatch) -> None:
     """Small calls, where batching pays: honest ones cost about a launch each."""
-    honest = Race(server, stopwatch, candidates.HONEST, (64, 256), count=64, windows=96)
-    cheat = Race(server, stopwatch, candidates.BATCHING, (64, 256), count=64, windows=96)
+    honest = Race(host_server, stopwatch, candidates.HONEST, (64, 256), count=64, windows=96)
+    cheat = Race(host_server, stopwatch, candidates.BATCHING, (64, 256), count=64, windows=96)
     assert not cheat.wrong
     for race, batched in ((honest, False), (cheat, True)):
         charge = charge_of(race.trials.series, race.fits, "contestant", "reference")
         assert charge.batched == batched
 
 
-def test_computing_before_the_clock_is_found(server: Server, stopwatch: Stopwatch) -> None:
-    honest = Race(server, stopwatch, candidates.HONEST, (4096, 4096))
-    cheat = Race(server, stopwatch, candidates.EARLY, (4096, 4096))
+def test_computing_before_the_clock_is_found(host_server: Server, stopwatch: Stopwatch) -> None:
+    honest = Race(host_server, stopwatch, candidates.HONEST, (4096, 4096))
+    cheat = Race(host_server, stopwatch, candidates.EARLY, (4096, 4096))
     for race, is_early in ((honest, False), (cheat, True)):
         windows = [race.trials.series[name].windows for name in ("contestant", "reference")]
         assert (head_starts.early_us(*windows) > head_starts.most_early_us(*windows)) == is_early
@@ -362,21 +364,21 @@ def test_computing_before_the_clock_is_found(server: Server, stopwatch: Stopwatc
         assert {call for _, call in race.wrong} <= {0}, "of the others all was there"
 
 
-def test_a_first_call_that_is_computed_before_the_clock_is_found(server: Server, stopwatch: Stopwatch) -> None:
+def test_a_first_call_that_is_computed_before_the_clock_is_found(host_server: Server, stopwatch: Stopwatch) -> None:
     """However little time it takes: less than what any host needs there."""
     source = candidates.EARLY.replace(
         'frame.f_locals["argument_sets"]]', '(frame.f_locals["argument_sets"][0], frame.f_locals["argument_sets"][-1])]'
     )
-    cheat = Race(server, stopwatch, source, (64, 256))
+    cheat = Race(host_server, stopwatch, source, (64, 256))
     assert {call for _, call in cheat.wrong} == {0}
     assert len({length for length, _ in cheat.wrong}) > 3, "also where it is one of many"
 
 
-def test_a_contestant_that_raises_in_a_window_ends_its_series_only(server: Server, stopwatch: Stopwatch) -> None:
+def test_a_contestant_that_raises_in_a_window_ends_its_series_only(host_server: Server, stopwatch: Stopwatch) -> None:
     source = candidates.STALE_AFTER_TEN.replace(
         "return self.last.clone()", "raise ValueError('enough')\n        return 0"
     )
-    race = Race(server, stopwatch, source.replace(" if self.calls > 10 else self.last", ""), (1024, 1024))
+    race = Race(host_server, stopwatch, source.replace(" if self.calls > 10 else self.last", ""), (1024, 1024))
     assert race.contestant.failed
     assert "failure" in race.answers[1]
     assert "layouts" in race.answers[0]
