@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from kerneldojo.contestant.runner import Runner, as_bytes, parse
+from kerneldojo.contestant.runner import Runner
+from kerneldojo.contestant.source import as_bytes, parse
 from kerneldojo.contestant.wire import Channel, ChannelClosed, channel_pair
 
 RUNNER = """
 import sys
 from pathlib import Path
-from kerneldojo.contestant.runner import main
+from kerneldojo.contestant.serving import main
 main("cuda", int(sys.argv[1]), [], Path(sys.argv[2]), "cuda:0")  # Without an arena, nothing can be opened.
 """
 

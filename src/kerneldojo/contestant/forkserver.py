@@ -52,11 +52,11 @@ class Slot:
 
 def _contest(flavour: str, request: dict[str, Any], given: list[int]) -> None:
     """Be a contestant, or a reference runner, with these descriptors: its door, its arena's, its line if it has one."""
-    from kerneldojo.contestant import runner
+    from kerneldojo.contestant import serving
     from kerneldojo.contestant.workshop import Line
 
     line = Line(given.pop()) if request["has_line"] else None
-    runner.main(flavour, given[0], given[1:], Path(request["scratch"]), request["device"], line)
+    serving.main(flavour, given[0], given[1:], Path(request["scratch"]), request["device"], line)
 
 
 def _work(flavour: str, request: dict[str, Any], given: list[int]) -> None:

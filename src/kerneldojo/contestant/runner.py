@@ -5,17 +5,14 @@ seeds it gets are spent on the call for which they came, expected outputs never 
 answers are claims; what counts are the bytes that it leaves in the arena.
 
 Commands are JSON objects with an `op` and a `number`; each gets exactly one answer, which repeats the number and holds
-either results or a `failure`. Memory shared with the judge comes when the process is made or, where that is before
-anybody knows for whom, as descriptors beside a command (`open` or `furnish`).
+either results or a `failure` (`serving` reads and sends them). Memory shared with the judge comes when the process is
+made or, where that is before anybody knows for whom, as descriptors beside a command (`open` or `furnish`).
 """
 
 from __future__ import annotations
 
 import gc
-import importlib.machinery
 import importlib.util
-import os
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -28,76 +25,10 @@ from torch import nn
 from kerneldojo.contestant import tree, weights
 from kerneldojo.contestant.arena import Packer, Slot, is_dense
 from kerneldojo.contestant.failure import describe
-from kerneldojo.contestant.flavours import open_platform
 from kerneldojo.contestant.kinds import Failure
 from kerneldojo.contestant.platform import Platform, Seen
 from kerneldojo.contestant.seeding import seed_everything
-from kerneldojo.contestant.wire import Channel, ChannelClosed
-from kerneldojo.contestant.workshop import Line
-
-IDLE_SECONDS = 3600.0
-"""A contestant that hears nothing for so long ends."""
-
-
-def main(
-    flavour: str, door_fd: int, arena_fds: list[int], scratch: Path, device: str, workshop: Line | None = None
-) -> None:
-    """Serve the judge until it closes the door."""
-    gc.enable()  # The fork server had it off; see there.
-    (scratch / "home").mkdir(exist_ok=True)  # The others are made by whoever uses them: few candidates do.
-    os.environ.update(
-        TMPDIR=str(scratch / "tmp"),
-        HOME=str(scratch / "home"),
-        TRITON_CACHE_DIR=str(scratch / "triton"),
-        TORCHINDUCTOR_CACHE_DIR=str(scratch / "inductor"),  # torch sets it by itself, to where the fork server was.
-        TORCH_EXTENSIONS_DIR=str(scratch / "extensions"),
-    )
-    os.chdir(scratch / "home")
-    channel = Channel(socket.socket(fileno=door_fd))
-    command: dict[str, Any] | None = None
-    if flavour == "cuda":  # Not even a platform for a source that is not Python.
-        try:
-            command = channel.receive(IDLE_SECONDS)
-            if command["op"] == "parse":
-                answer = parse(command, str(scratch / "candidate.py"))
-                channel.send(answer, timeout=IDLE_SECONDS)
-                if "failure" in answer:
-                    return
-                command = None
-        except ChannelClosed:
-            return
-    platform = open_platform(flavour, arena_fds, device, workshop)
-    runner = Runner(platform, scratch)
-    while True:
-        try:
-            command = command or channel.receive(IDLE_SECONDS)
-            if descriptors := channel.take_descriptors():
-                command["descriptors"] = descriptors
-            answer = runner.answer(command)
-            try:
-                channel.send(answer, timeout=IDLE_SECONDS)
-            except ValueError as error:  # A call of too many operations: its failure, and not the channel's end.
-                failure: Failure = {"kind": "runtime_error", "text": f"too much to tell: {error}", "line": 0}
-                channel.send({"number": answer["number"], "failure": failure}, timeout=IDLE_SECONDS)
-            command = None
-        except ChannelClosed:
-            return
-
-
-def parse(command: dict[str, Any], file: str) -> dict[str, Any]:
-    """See whether a source is Python at all, exactly as importing it would, without running any of it."""
-    started = time.perf_counter()
-    result: dict[str, Any] = {}
-    try:
-        importlib.machinery.SourceFileLoader("candidate", file).source_to_code(as_bytes(command["source"]), file)
-    except BaseException as error:
-        result = {"failure": describe(error, file, "compile_error")}
-    return {**result, "number": command["number"], "seconds": time.perf_counter() - started}
-
-
-def as_bytes(source: str) -> bytes:
-    """A source as its file holds it; what is no text stays what it was."""
-    return source.encode("utf-8", errors="surrogatepass")
+from kerneldojo.contestant.source import as_bytes, parse
 
 
 class Runner:
@@ -147,7 +78,7 @@ class Runner:
         return {}
 
     def do_parse(self, command: dict[str, Any]) -> dict[str, Any]:
-        """See `parse`; on CUDA `main` does it, before there is a runner."""
+        """See `source.parse`; on CUDA `serving` does it, before there is a runner."""
         return parse(command, self._file)
 
     def do_load(self, command: dict[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ def import_what_all_need() -> None:
 
     torch.set_num_threads(1)
     import_module("kerneldojo.contestant.rehearsal")
+    import_module("kerneldojo.contestant.serving")
 
 
 def warm_up(flavour: str) -> None:

@@ -25,7 +25,7 @@ MAX_USES = 50
 """Verdicts of one runner. Where its memory happens to lie may favour or harm its time by a little: not for ever."""
 
 LONGEST_IDLE_SECONDS = 1800.0
-"""How long one may wait. Its own patience (`contestant.runner.IDLE_SECONDS`) runs on while it is frozen."""
+"""How long one may wait. Its own patience (`contestant.serving.IDLE_SECONDS`) runs on while it is frozen."""
 
 log = logging.getLogger(__name__)
 

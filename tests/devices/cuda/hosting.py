@@ -26,7 +26,7 @@ import os, socket, sys
 sys.path[:] = {path!r}
 from kerneldojo.devices.cuda import warm
 warm.prepare()
-from kerneldojo.contestant import runner
+from kerneldojo.contestant import serving
 from pathlib import Path
 control = socket.socket(fileno={fd})
 control.send(b"ready")
@@ -37,7 +37,7 @@ while True:
     if os.fork() == 0:
         control.close()
         try:
-            runner.main("cuda", fds[0], fds[1:], Path(message.decode()), "cuda:0")
+            serving.main("cuda", fds[0], fds[1:], Path(message.decode()), "cuda:0")
         finally:
             os._exit(0)
     for fd in fds:
