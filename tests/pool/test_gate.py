@@ -12,14 +12,11 @@ from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pooled import wait_until
 
 from kerneldojo.judging.canary import Canary
 from kerneldojo.judging.gate import Gate
 from kerneldojo.judging.guest import Guest
-from kerneldojo.judging.reference_times import ReferenceTimes
 from kerneldojo.judging.stops import Freezable, freeze, thaw
 
 
@@ -212,56 +209,6 @@ def test_a_canary_betrays_whoever_uses_the_device() -> None:
 def test_a_gate_lets_somebody_in() -> None:
     with pytest.raises(ValueError, match="at least one"):
         Gate(0)
-
-
-def test_a_reference_time_is_kept_until_it_is_worn_out() -> None:
-    kept = ReferenceTimes(most_uses=2)
-    assert kept.settle("k", 100.0, (99.0, 101.0)) == (100.0, (99.0, 101.0))
-    assert [kept.settle("k", 101.0, (98.0, 104.0))[0] for _ in range(2)] == [100.0, 100.0]
-    assert not kept.has("k")
-    assert kept.settle("k", 101.0, (98.0, 104.0))[0] == 101.0
-
-
-def test_a_reference_time_lapses_with_age() -> None:
-    kept = ReferenceTimes(longest_seconds=0.05)
-    kept.settle("k", 100.0, (99.0, 101.0))
-    assert kept.has("k")
-    time.sleep(0.1)
-    assert not kept.has("k")
-
-
-@settings(deadline=None, max_examples=100)
-@given(st.floats(1, 1e6), st.floats(0, 0.5), st.floats(1, 1e6), st.floats(0, 0.5))
-def test_what_is_used_agrees_with_what_was_measured(first: float, spread: float, then: float, wide: float) -> None:
-    kept = ReferenceTimes()
-    one = (first * (1 - spread), first * (1 + spread))
-    other = (then * (1 - wide), then * (1 + wide))
-    kept.settle("k", first, one)
-    used, interval = kept.settle("k", then, other)
-    assert interval[0] <= other[1] and other[0] <= interval[1]
-    assert used in (first, then)
-    drifted = one[1] < other[0] or other[1] < one[0]
-    assert kept.has("k") != drifted
-
-
-def test_what_slow_cores_did_to_a_reference_is_no_drift_and_is_not_kept() -> None:
-    """Else a candidate whose own cores were quick would be held against a reference that launched slowly."""
-    kept = ReferenceTimes()
-    assert kept.settle("k", 26.0, (25.9, 26.1), is_slowed=True)[0] == 26.0, "nothing better is known"
-    assert not kept.has("k")
-    kept.settle("k", 17.7, (17.6, 17.8))
-    assert kept.settle("k", 26.0, (25.0, 27.0), is_slowed=True)[0] == 17.7
-    assert kept.settle("k", 17.75, (17.74, 17.76), is_slowed=True)[0] == 17.7, "sharper, but not to be kept"
-    assert kept.has("k")
-    assert kept.settle("k", 26.0, (25.0, 27.0))[0] == 26.0, "on quick cores it is a drift"
-    assert not kept.has("k")
-
-
-def test_a_kept_time_that_is_too_long_is_no_better_for_slow_cores() -> None:
-    kept = ReferenceTimes()
-    kept.settle("k", 26.0, (25.9, 26.1))
-    assert kept.settle("k", 20.0, (19.0, 21.0), is_slowed=True)[0] == 20.0
-    assert not kept.has("k")
 
 
 def test_cores_are_chosen_when_all_have_been_told_to_stop_and_none_is_waited_for_yet() -> None:

@@ -69,18 +69,14 @@ class ReferenceTimes:
         """
         with self._lock:
             kept = self._fresh(key)
-            if kept is not None and (
-                _overlap(kept.interval_us, interval_us) or (is_slowed and per_call_us > kept.per_call_us)
-            ):
+            was_slowed = is_slowed and kept is not None and per_call_us > kept.per_call_us
+            if kept is not None and (was_slowed or _overlap(kept.interval_us, interval_us)):
                 kept.num_uses += 1
                 if _width(interval_us) < _width(kept.interval_us) and not is_slowed:  # Sharper than what was kept.
                     kept.per_call_us, kept.interval_us = per_call_us, interval_us
                 return kept.per_call_us, kept.interval_us
-            if kept is None and is_slowed:
-                return per_call_us, interval_us
-            drifted = kept is not None
             self._kept.pop(key, None)
-            if not drifted:  # After a drift this one was not measured sharply: the next verdict does that.
+            if kept is None and not is_slowed:  # After a drift this one is not sharp: the next verdict's will be.
                 self._kept[key] = _Kept(per_call_us, interval_us, time.monotonic())
                 while len(self._kept) > MOST_KEPT:
                     self._kept.popitem(last=False)
