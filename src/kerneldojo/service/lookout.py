@@ -29,6 +29,7 @@ class Lookout:
         self._service = service
         self._devices: tuple[DeviceState, ...] = ()
         self._asked_at = float("-inf")
+        self._asking = asyncio.Lock()
         self._beat: tuple[float, bool] = (float("-inf"), False)
 
     @property
@@ -38,10 +39,11 @@ class Lookout:
 
     async def devices(self) -> tuple[DeviceState, ...]:
         """What the executor's devices do, at most a second old."""
-        now = time.monotonic()
-        if now - self._asked_at > 1.0:
-            self._asked_at = now
-            self._devices = tuple(await asyncio.to_thread(self._service.executor.devices))
+        async with self._asking:  # Who comes while they are asked waits for the answer: what was known may be old.
+            now = time.monotonic()
+            if now - self._asked_at > 1.0:
+                self._devices = tuple(await asyncio.to_thread(self._service.executor.devices))
+                self._asked_at = now
         return self._devices
 
     async def devices_for(self, viewer: Viewer) -> tuple[DeviceState, ...]:
