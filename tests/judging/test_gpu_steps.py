@@ -177,6 +177,8 @@ class Windows:
         at[3].full_fit = SimpleNamespace()
 
 
+TWIN = replace(protocol("quick"), twin_share=1.0)
+IN_PLACE = replace(protocol("quick"), twin_share=0.0)
 BUSY_US = 40.0
 
 
@@ -262,7 +264,7 @@ def judge(
     bench: Bench, source: str, folder: Path, settings: Protocol | None = None, problem: Problem = PROBLEM
 ) -> Findings | Ruling:
     candidate = Candidate(source=source)
-    findings = Findings(problem, candidate, settings or protocol("quick"), "cuda:0")
+    findings = Findings(problem, candidate, settings or TWIN, "cuda:0")
     try:
         cuda.judge_on_cuda(bench, Auditor(folder), language_of(candidate), findings)
     except Ruling as ruling:
@@ -323,7 +325,7 @@ def test_the_twin_is_on_its_way_while_the_rounds_are_played(
 def test_a_twin_on_its_way_ends_with_a_candidate_that_is_wrong_later(
     bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path
 ) -> None:
-    settings = replace(protocol("quick"), num_rounds=2, num_repeats=2)
+    settings = replace(TWIN, num_rounds=2, num_repeats=2)
     assert refused(judge(bench, LATER_WRONG, tmp_path, settings)).status is Status.INCORRECT
     assert [session.ended is None for session in asked] == [True, False, False]
 
@@ -777,7 +779,7 @@ def test_whoever_has_taken_the_memory_that_others_lack_answers_for_it(
     candidate = Candidate(source=HONEST)
     if lacking == "the reference":  # It is opened first by an audit, where there is no candidate.
         monkeypatch.setattr(bench, "has_more", lambda _: False)
-    findings = Findings(PROBLEM, candidate, protocol("quick"), "cuda:0")
+    findings = Findings(PROBLEM, candidate, TWIN, "cuda:0")
     with pytest.raises((Ruling, Infrastructure)) as caught:
         cuda.judge_on_cuda(bench, auditor, language_of(candidate), findings)
     bench.close()

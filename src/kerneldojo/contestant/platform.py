@@ -94,6 +94,13 @@ class Platform(Protocol):
         """Surroundings for one call of `instance` with `arguments`, which is made by whoever enters them."""
         ...
 
+    def hush(self) -> bool:
+        """Make no-ops of all own kernels that are loaded or will be; whether that can be done here.
+
+        On platforms where each call says whether it is silenced, that is all there is to it.
+        """
+        ...
+
     def tf32(self) -> AbstractContextManager[Any]:
         """Surroundings in which float32 products use TF32, for the reference's error budget."""
         ...

@@ -239,6 +239,14 @@ class Contestant:
             answer = self.hosted.collect(timeout)
         return self._read(answer, "forward")
 
+    def hush(self) -> bool:
+        """Have its own kernels made no-ops for good; whether it says that they are, which is a claim.
+
+        Raises:
+            Ruling: it broke.
+        """
+        return self.ask("hush", "being silenced").get("is_silent") is True
+
     def recall(self, name: str) -> Answer:
         """Read a held result again."""
         return self._read(self.ask("recall", "forward", hold=name), "forward")

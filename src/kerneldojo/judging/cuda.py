@@ -1,8 +1,10 @@
 """Judging on a real GPU: its processes and the rounds. What is measured of who passes them is in `measurement`.
 
-Three hosted processes take part. The reference runner and the contestant play the rounds and are timed in turns; the
-*silent twin* is a second contestant in which the candidate's own kernels are no-ops from birth. It shows whether they
-cause the answer, and how much of the time they can account for at most.
+Two hosted processes take part, or three. Reference runner and contestant play the rounds and are timed in turns. Then
+the candidate's own kernels become no-ops, which shows whether they cause the answer, and how much of the time they can
+account for at most: in the contestant itself, or in a *silent twin*, a second one in which they are no-ops from birth.
+The twin is a context more, so it comes only for what cannot be silenced in place, where that proves nothing, and where
+the protocol always wants it.
 """
 
 from __future__ import annotations
@@ -133,10 +135,11 @@ class _Verdict:
             match = Match(reference, contestant, conduct)
             if not bench.room(guest).in_place:  # Else there may be no room for one more set of inputs.
                 twin.rehearse = partial(rehearse_twin, match)
-            self._play(match, twin)
+            is_hushed = not parties.needs_twin
+            self._play(match, twin, is_hushed=is_hushed)
             is_late = bench.timed is not None and not guest.is_alone
             ask_turn = self._ask_turn if is_late else None
-            Measurement(bench, guest, findings, parties.workshop, match, twin, ask_turn).take()
+            Measurement(bench, guest, findings, parties.workshop, match, twin, is_hushed, ask_turn).take()
 
     @contextlib.contextmanager
     def _scored(self) -> Generator[None]:
@@ -158,7 +161,7 @@ class _Verdict:
         if self.turn is not None:
             self.turn.give_back()
 
-    def _play(self, match: Match, twin: Twin) -> None:
+    def _play(self, match: Match, twin: Twin, *, is_hushed: bool) -> None:
         findings, protocol = self.findings, self.findings.protocol
         repeats = set(random.SystemRandom().sample(range(protocol.num_rounds), protocol.num_repeats))
         try:
@@ -168,7 +171,7 @@ class _Verdict:
                     alone = number == 0 and "autotune" in findings.candidate.source
                     with self.guest.window() if alone else contextlib.nullcontext():
                         match.play_round(number, repeat=number in repeats)
-                    if match.seen.ran_own_kernel:
+                    if match.seen.ran_own_kernel and not is_hushed:
                         twin.advance()
                 match.play_beyond(protocol.num_rounds)
                 for distribution in match.conduct.probing:

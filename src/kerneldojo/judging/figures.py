@@ -190,7 +190,8 @@ def _fill(bench: Any, findings: Findings, match: Match, result: Trials, slowness
     findings.naive_speedup = findings.speedup
     findings.full_fit = mine
     is_silent = "twin" in fits and not result.series["twin"].failed
-    findings.silenced_fit = fits["twin"] if is_silent else None
+    if is_silent:
+        findings.silenced_us = fits["twin"].per_call_us, fits["twin"].relative_error * fits["twin"].per_call_us
     if result.watch.reasons:
         findings.notes.append(f"the device was throttled while it was timed: {', '.join(result.watch.reasons)}")
     if charge.batched:

@@ -1,6 +1,6 @@
 """What a GPU's judge finds out about a candidate that passed the rounds: its time, where that goes, and who causes it.
 
-Only the series of windows needs the device alone. Whatever else there is lies before it (inputs, instances, the silent
+Only the series of windows needs the device alone. Whatever else there is lies before it (inputs, instances, a silent
 twin's first call) or behind it (comparison, the profile, the cause), where others may be at work.
 """
 
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kerneldojo.judging import figures, preparation, profile, timing
+from kerneldojo.judging import figures, preparation, profile, silence, timing
 from kerneldojo.judging.cause import check_cause, no_own_kernel
+from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.preparation import Prepared
@@ -33,6 +34,7 @@ class Measurement:
         workshop: closed once the twin is there.
         match: reference and contestant, the rounds passed.
         twin: the silent one, as far as it is.
+        is_hushed: see there.
         ask_turn: asks for its turn to have memory for timing; None where it has that from the beginning.
     """
 
@@ -42,6 +44,8 @@ class Measurement:
     workshop: Workshop
     match: Match
     twin: Twin
+    is_hushed: bool
+    """Whether its kernels are silenced where they were timed, and the twin is asked only where that proves nothing."""
     ask_turn: Callable[[], Turn] | None = None
     _rows: profile.Rows | None = None
     """The profile, once there is one; empty if the candidate gave none that can be used."""
@@ -63,19 +67,20 @@ class Measurement:
         self._time(series)
         self._make_room()
         with self.findings.stage("cause"):
-            self._find_cause(has_own=has_own, is_well=is_well)
+            self._find_cause(series, has_own=has_own, is_well=is_well)
 
     def _prepare(self, *, has_own: bool) -> tuple[Prepared, bool]:
         """What is timed, and whether there is a twin to compare with."""
         room, reference = self.bench.room(self.guest), self.match.reference
+        needs_twin = has_own and not self.is_hushed
         if self.ask_turn is not None:
-            if has_own:
+            if needs_twin:
                 self.twin.arrive()  # Whoever has such a turn keeps others from theirs.
             self.bench.prepare_timing(self.ask_turn(), self.guest, reference)
             self.bench.extend_arena(self.match.contestant, reference)
         drawn = preparation.draw(self.match, room.inputs_bytes, is_large=room.in_place)
-        silent = self.twin.contestant if has_own and self.twin.arrive() and self._extend_twin() else None
-        if has_own and silent is None:
+        silent = self.twin.contestant if needs_twin and self.twin.arrive() and self._extend_twin() else None
+        if needs_twin and silent is None:
             self.workshop.check()
         is_called = silent is not None and preparation.post_twin(self.match, silent, drawn)
         inputs = reference.hosted.arena.inputs
@@ -168,14 +173,32 @@ class Measurement:
             except Ruling as ruling:
                 self._broken.append(ruling)
 
-    def _find_cause(self, *, has_own: bool, is_well: bool) -> None:
-        findings = self.findings
+    def _find_cause(self, series: Prepared, *, has_own: bool, is_well: bool) -> None:
+        findings, timeout = self.findings, self.findings.protocol.cause_timeout
         if not has_own or (findings.kernels and not any(kernel.own for kernel in findings.kernels)):
             raise no_own_kernel("the calls that were looked at")
-        twin = self.twin.contestant
-        if is_well and twin is not None and twin.hosted.session.ended is None:
-            silent = Match(self.match.reference, twin, self.match.conduct)
-            check_cause(silent, findings.protocol.cause_timeout, is_silent=True)
+        silent = self.match.contestant
+        if not self.is_hushed or not silence.is_mute_in_place(self.match, timeout):
+            is_well = is_well if not self.is_hushed else self.twin.arrive()
+            twin = self.twin.contestant
+            if not is_well or twin is None or twin.hosted.session.ended is not None:
+                return
+            check_cause(Match(self.match.reference, twin, self.match.conduct), timeout, is_silent=True)
+            silent = twin
+        if self.is_hushed and self._rows and findings.coverage is not None and self._can_be_timed(silent, series):
+            silence.bound_coverage(self.bench, self.guest, series, silent, self._rows, findings)
+
+    def _can_be_timed(self, silent: Contestant, series: Prepared) -> bool:
+        """Whether it is ready for windows: a twin that was fetched late is not, yet."""
+        if silent is self.match.contestant:
+            return True
+        try:
+            if not self._extend_twin():
+                return False
+            silent.get_ready(series.arguments.of(silent.hosted))
+        except Ruling:  # It broke without its kernels: then its time says nothing.
+            return False
+        return True
 
     @property
     def _of_candidate(self) -> list[Session]:

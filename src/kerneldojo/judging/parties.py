@@ -2,8 +2,9 @@
 
 What a GPU has least of is contexts. With several verdicts at once they are made ahead (`judging.blanks`): a source is
 tried in a process without the device, and then contestant and twin are processes that have it open already. Else each
-context is made as late as it can be; either way a source that does not import costs none. The twin opens its device, or
-is taken, only once a round is passed (`judging.twin`); a candidate that brought no kernel of its own needs none.
+context is made as late as it can be; either way a source that does not import costs none. Where there is to be a twin
+anyway it opens its device, or is taken, once a round is passed (`judging.twin`); a candidate that brought no kernel of
+its own needs none, and most others are silenced where they were timed (`judging.silence`).
 
 In languages that are slow to build, contestant and twin have what they compile in common and nothing else: a fourth
 process, the *workshop*, builds for both (`judging.workshop`), and is gone before anything is timed.
@@ -12,13 +13,16 @@ process, the *workshop*, builds for both (`judging.workshop`), and is gone befor
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from kerneldojo.devices.cuda.driver import CudaError
 from kerneldojo.devices.cuda.memory import is_out_of_memory
+from kerneldojo.judging import silence
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.blanks import OPEN_SECONDS
 from kerneldojo.judging.contestant import Contestant
@@ -84,9 +88,10 @@ class Parties:
                 contestant.post_open()
                 reference.prepare()
                 contestant.collect_open(OPEN_SECONDS)
-        silent = early or self._silent(inputs)  # Locked in meanwhile, and no more than that.
+        is_wanted = early is None and self.needs_twin
+        silent = early or (self._silent(inputs) if is_wanted else None)  # Locked in meanwhile, and no more than that.
         return contestant, Twin(
-            lambda _: silent,
+            lambda _: silent or self._silent(inputs),
             self._build_seconds,
             lambda twin: self._opening(twin, inputs),
             "loading" if early is not None else "enclosed",
@@ -100,9 +105,20 @@ class Parties:
         once more to see whether there is anything to build. Nor where CUDA C++ may be compiled in another way: what is
         opened ahead is lean, and functions that call themselves have less of a stack in it.
         """
+        return self.bench.blanks is not None and not self.guest.is_alone and not self.brings_cuda
+
+    @property
+    def brings_cuda(self) -> bool:
+        """Whether CUDA C++ may be compiled in it. Its kernels are silenced as its libraries are loaded, if at all."""
         source = self.findings.candidate.source
-        is_slow = self._is_slow_to_build or any(word in source for word in BRINGS_CUDA)
-        return self.bench.blanks is not None and not self.guest.is_alone and not is_slow
+        return self._is_slow_to_build or any(word in source for word in BRINGS_CUDA)
+
+    @cached_property
+    def needs_twin(self) -> bool:
+        """Whether own kernels are not silenced where they were timed, but in a twin: see `silence`."""
+        if self.brings_cuda or any(word in self.findings.candidate.source for word in silence.WATCHES):
+            return True
+        return random.SystemRandom().random() < self.findings.protocol.twin_share
 
     def try_source(self, stack: contextlib.ExitStack) -> None:
         """See whether the source imports, in a process without the device and before anything of it is taken.

@@ -102,15 +102,23 @@ def fill(rows: Rows, findings: Findings) -> None:
     if findings.timing.median_ms:
         is_bound = charges.host_bound(device_us(rows), 1000 * findings.timing.median_ms)
         findings.timing = findings.timing.model_copy(update={"host_bound": is_bound})
-    claimed = coverage(rows)
-    if claimed is None:
-        return
-    full, silenced = findings.full_fit, findings.silenced_fit
-    if full is not None and silenced is not None:
-        error = math.hypot(*(fit.relative_error * fit.per_call_us for fit in (full, silenced)))
-        other_us = max(0.0, silenced.per_call_us - host_floor_us(rows))
-        claimed = charges.covered(claimed, full.per_call_us, other_us, error)
-    findings.coverage = claimed
+    findings.coverage = allowed(rows, findings, findings.silenced_us)
+
+
+def allowed(rows: Rows, findings: Findings, silenced_us: tuple[float, float] | None) -> float | None:
+    """The coverage that a profile claims, cut to what vanishes with own kernels silent; None without one.
+
+    Args:
+        rows: the profile.
+        findings: with what the clock said of a call.
+        silenced_us: what one takes with own kernels silent, and how far that may be wrong; None if nobody knows.
+    """
+    claimed, full = coverage(rows), findings.full_fit
+    if claimed is None or full is None or silenced_us is None:
+        return claimed
+    per_call_us, error_us = silenced_us
+    error_us = math.hypot(full.relative_error * full.per_call_us, error_us)
+    return charges.covered(claimed, full.per_call_us, max(0.0, per_call_us - host_floor_us(rows)), error_us)
 
 
 def host_floor_us(rows: list[dict[str, Any]]) -> float:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from kerneldojo.schema.job import MAX_TIMEOUT
 
-VERSION = "27"
+VERSION = "28"
 """Raised whenever a change could move a verdict or a figure; what audits find has a version of its own."""
 
 
@@ -24,6 +24,9 @@ class Protocol:
     """Timed calls on a real device, at least, unless thrice `timing_seconds` end first; more where it is unsure."""
     baseline: Literal["eager", "compile"] = "eager"
     precision: Literal["ieee", "tf32"] = "tf32"
+    twin_share: float = 1 / 16
+    """In so many of the verdicts on a real device, drawn by lot, own kernels are silenced in a process of its own, from
+    birth, whatever else would do (`judging.silence`). That costs a context more."""
     allow_degenerate: bool = False
     """Judge problems that the audit refuses."""
     timeout: float = 120.0
@@ -52,7 +55,13 @@ PROTOCOLS = {
     "quick": Protocol(name="quick", num_rounds=2, num_repeats=1, num_trials=20, timing_seconds=0.1, timing_error=0.02),
     "standard": Protocol(),
     "strict": Protocol(
-        name="strict", num_rounds=10, num_repeats=4, num_trials=300, timing_seconds=3.0, timing_error=0.007
+        name="strict",
+        num_rounds=10,
+        num_repeats=4,
+        num_trials=300,
+        timing_seconds=3.0,
+        timing_error=0.007,
+        twin_share=1.0,
     ),
 }
 

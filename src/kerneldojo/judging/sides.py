@@ -91,9 +91,9 @@ def compile_baseline(reference: Reference, sets: list[tree.Node], findings: Find
             raise reference.fault(end, "torch.compile") from None
 
 
-def post(hosted: Hosted) -> None:
+def post(hosted: Hosted, instance: str = "timed") -> None:
     """Start a contestant's series."""
-    hosted.post("platform", what="windows", instance="timed")
+    hosted.post("platform", what="windows", instance=instance)
 
 
 def post_reference(reference: Reference, findings: Findings) -> None:

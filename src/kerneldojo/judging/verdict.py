@@ -59,8 +59,9 @@ class Findings:
     timed_sets: list[Any] = field(default_factory=list)
     """Argument trees of timed calls, which the profile uses again."""
     full_fit: Any = None
-    silenced_fit: Any = None
-    """The judge's clock on the candidate, whole and with its kernels silent (`devices.cuda.fits.Fit`)."""
+    """The judge's clock on the candidate (`devices.cuda.fits.Fit`)."""
+    silenced_us: tuple[float, float] | None = None
+    """What a call takes with its own kernels silent, by the same clock, and half the 95 % interval of that."""
     num_built: tuple[int, int] | None = None
     """Extensions that a workshop has built, and libraries it has given to contestant and twin, if there was one."""
     isolation: tuple[str, ...] = ()

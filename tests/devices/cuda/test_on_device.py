@@ -12,9 +12,10 @@ import pytest
 import torch
 from hosting import Hosted, Server, hosted
 
-from kerneldojo.devices.cuda import charges, clock, head_starts, profiler, trials
+from kerneldojo.devices.cuda import bursts, charges, clock, head_starts, profiler, trials
 from kerneldojo.devices.cuda.inputs import InputSets, Layout
 from kerneldojo.devices.cuda.memory import OutOfRegionError, SharedRegion
+from kerneldojo.devices.cuda.page import Page
 from kerneldojo.devices.cuda.series import charge as charge_of
 from kerneldojo.devices.cuda.trials import Trials
 from kerneldojo.devices.cuda.window import Stopwatch, Timed
@@ -153,6 +154,50 @@ def test_only_an_answer_without_own_kernels_survives_the_silence(
         assert is_softmax(x, contestant.call(x, silenced=True)) == survives
 
 
+@pytest.mark.parametrize(
+    ("source", "survives"),
+    [("HONEST", False), ("AUTOTUNED", False), ("GRAPH", True), ("TORCH_ONLY", True), ("DECOY", True)],
+)
+def test_who_has_run_can_be_silenced_where_it_is(host_server: Server, source: str, survives: bool) -> None:
+    """A graph keeps what it captured; one that is captured afterwards does not."""
+    x = matrix()
+    with hosted(host_server) as contestant:
+        assert "failure" not in contestant.start(getattr(candidates, source))
+        assert is_softmax(x, contestant.call(x))
+        assert contestant.ask("hush")["is_silent"]
+        assert is_softmax(x, contestant.call(x, silenced=True)) == survives
+        if source == "GRAPH":
+            assert "failure" not in contestant.start(candidates.GRAPH)
+            assert not is_softmax(x, contestant.call(x, silenced=True))
+
+
+def test_what_is_left_without_own_kernels_is_timed(host_server: Server) -> None:
+    left_us: dict[str, float] = {}
+    bases = [[torch.randn((8192, 8192), device="cuda")]]
+    with SharedRegion.create(6 * bases[0][0].nbytes) as region:
+        inputs = InputSets(region, bases, ["rotate"], 6)
+        inputs.refresh(6)
+        for source in ("HONEST", "HALF_AND_HALF"):
+            with hosted(host_server, inputs=region) as contestant:
+                assert "failure" not in contestant.start(getattr(candidates, source))
+                contestant.call(bases[0][0])
+                assert contestant.ask("hush")["is_silent"]
+                contestant.serve(inputs)
+                page = contestant.arena.page
+
+                def wait(page: Page = page) -> None:
+                    page.wait_done(time.monotonic() + 5, lambda: None)
+
+                found = bursts.quickest_us(page, 6, wait, torch.cuda.synchronize)
+                assert found is not None
+                left_us[source] = found[0]
+                assert bursts.is_little(page, 6, wait, lambda us, most=found[0]: us < most + 200)
+                assert not bursts.is_little(page, 6, wait, lambda us: us < 0)
+                page.go(0)
+                contestant.collect()
+    assert left_us["HALF_AND_HALF"] > 2 * left_us["HONEST"], "one kernel of two was the library's"
+
+
 @pytest.mark.slow
 def test_an_extension_builds_runs_is_profiled_and_can_be_silenced(host_server: Server) -> None:
     x = matrix()
@@ -164,6 +209,7 @@ def test_an_extension_builds_runs_is_profiled_and_can_be_silenced(host_server: S
         rows = profiled(contestant, x)
         assert [row["own"] for row in rows if "softmax_rows" in row["name"]] == [True]
         assert profiler.coverage(rows) == 1.0
+        assert not contestant.ask("hush")["is_silent"], "its kernels were loaded with it"
     with hosted(host_server, silent=True) as contestant:
         assert "failure" not in contestant.start(candidates.CUDA)
         assert not is_softmax(x, contestant.call(x, silenced=True))
@@ -370,6 +416,7 @@ def test_a_first_call_that_is_computed_before_the_clock_is_found(host_server: Se
         'frame.f_locals["argument_sets"]]', '(frame.f_locals["argument_sets"][0], frame.f_locals["argument_sets"][-1])]'
     )
     cheat = Race(host_server, stopwatch, source, (64, 256))
+    assert not cheat.contestant.failed
     assert {call for _, call in cheat.wrong} == {0}
     assert len({length for length, _ in cheat.wrong}) > 3, "also where it is one of many"
 

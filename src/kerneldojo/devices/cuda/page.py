@@ -133,6 +133,16 @@ class Page:
             Late: the deadline passed.
         """
         self._wait(_DONE, deadline, check)
+        return self.state
+
+    @property
+    def is_done(self) -> bool:
+        """Whether what was told last is over, for whoever waits in another way than `wait_done`."""
+        return self._words[_DONE] == self._sent
+
+    @property
+    def state(self) -> int:
+        """How it ended, as the contestant says."""
         return self._words[_STATE]
 
     def wait_taken(self, deadline: float, check: Callable[[], None]) -> None:

@@ -231,10 +231,10 @@ class CudaPlatform:
         """One call with poisoned memory: what it does not write is NaN.
 
         Raises:
-            RuntimeError: `silenced` is asked of a contestant that was not born silent.
+            RuntimeError: `silenced` is asked of a contestant that is not silent.
         """
         if silenced and not self.own.silent:
-            raise RuntimeError("a contestant on CUDA is silent from birth or not at all")
+            raise RuntimeError("a contestant on CUDA is silent from birth, or was hushed")
         record = CallRecord()
         self._heap.poison(True)
         try:
@@ -244,6 +244,15 @@ class CudaPlatform:
         names = {*self.own.functions.values(), *(library.stem for library in self.builder.libraries)}
         record.work = [{"name": name, "own": True} for name in sorted(names)]
         record.specializations = [{"launcher": list(types)} for types in warm.launchers().lacked()]
+
+    def hush(self) -> bool:
+        """See `Platform.hush`: not with an extension, whose kernels are loaded with it."""
+        if self.builder.libraries:
+            return False
+        self.synchronize()
+        self.own.hush()
+        self.builder.silent = True
+        return True
 
     def tf32(self) -> AbstractContextManager[Any]:
         """Products with truncated operands, as `tl.dot` computes them; cuBLAS, which rounds, is closer to the truth."""

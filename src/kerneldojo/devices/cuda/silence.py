@@ -2,9 +2,14 @@
 
 Triton loads every kernel through one method, `CompiledKernel._init_handles`. We look in there: the function handle
 that the driver returned is the kernel's exact identity for the profiler, and in a silent contestant the machine code
-that goes in has lost its first instruction (`cubin.silenced`). A silent contestant is silent from birth: kernels that
-it captured into a graph, tuned or kept a launcher of are silent like any other. For C++/CUDA extensions
-`build.Builder` does the same to the library before it is loaded.
+that goes in has lost its first instruction (`cubin.silenced`). A *silent twin* is silent from birth: kernels that it
+captured into a graph, tuned or kept a launcher of are silent like any other. For C++/CUDA extensions `build.Builder`
+does the same to the library before it is loaded.
+
+A contestant that has done all else can be silenced *in place*: what it has loaded is loaded once more, as no-ops, and
+launched from then on. That costs no second context, and tells less: a graph keeps what was captured, and who kept a
+handle of the driver's has it still. So an answer that is wrong then shows that it depends on own kernels, as in a twin;
+one that is right shows nothing, and a twin is asked.
 
 Kernels that `torch.compile` generates are the library's, not the candidate's. To be seen as foreign or to escape the
 silencing gains a candidate nothing: what is not silent is not its own, and an answer that survives the silence
@@ -15,6 +20,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,13 +36,17 @@ class OwnKernels:
     """Whether they are loaded as no-ops."""
     functions: dict[int, str] = field(default_factory=dict[int, str])
     """Names by the driver's function handle."""
+    _loaded: list[Any] = field(default_factory=list[Any])
+    """Compiled kernels of Triton's that have a handle."""
+    _load: Callable[[Any], None] = field(default=lambda _: None)
+    """Triton's own way to load one."""
 
     def install(self) -> None:
         """Start to watch what Triton loads. Call it before candidate code is imported."""
         from triton.compiler.compiler import CompiledKernel
 
         kernel_class: Any = CompiledKernel
-        load = kernel_class._init_handles
+        load = self._load = kernel_class._init_handles
 
         def _init_handles(kernel: Any) -> None:
             if kernel.module is not None:
@@ -47,8 +57,22 @@ class OwnKernels:
             load(kernel)
             if own and kernel.function is not None:
                 self.functions[int(kernel.function)] = kernel.name
+                self._loaded.append(kernel)
 
         kernel_class._init_handles = _init_handles
+
+    def hush(self) -> None:
+        """Silence those that are loaded, and all that will be. Nothing of theirs may be under way.
+
+        Raises:
+            CubinError: machine code that nobody can read; and what Triton or the driver raises.
+        """
+        self.silent = True
+        while self._loaded:
+            kernel = self._loaded.pop()
+            kernel.kernel = cubin.silenced(kernel.kernel)
+            kernel.module = None
+            self._load(kernel)
 
 
 def is_own(source: Any) -> bool:

@@ -74,7 +74,7 @@ def run(
     chance = random.SystemRandom()
     rounds = Rounds(stopwatch, sides, inputs, series, inspect, still, chance, effort)
     has_spare = inputs.count >= FEW_SETS  # The last set is for calls that nobody times.
-    longest = min(inputs.count - has_spare, pages.MAX_CALLS, *(_room(side) for side in sides))
+    longest = min(inputs.count - has_spare, pages.MAX_CALLS, *(room(side) for side in sides))
     try:
         per_call = _warm_up(rounds, longest, effort)
         if per_call:
@@ -122,6 +122,6 @@ def _warm_up(rounds: Rounds, longest: int, effort: Effort) -> list[float]:
     return per_call
 
 
-def _room(side: Side) -> int:
+def room(side: Side) -> int:
     """How many calls' outputs a side's heap has room for, two at least: a slope needs them."""
     return max(2, side.arena.outputs_bytes // max(1, set_bytes(side.layouts)))

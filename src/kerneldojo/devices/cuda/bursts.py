@@ -1,0 +1,84 @@
+"""Bursts: what a call takes at most, from a few windows in which nothing is sampled and nobody is compared with.
+
+Whatever else a device and its host have to do makes a window longer and none shorter. So a single one can say that a
+call takes little, whoever is at work beside it; that is enough for a question whose answer is nearly always "little".
+Where it is not, it is asked again with the device idle, and the quickest windows of two lengths tell what a call takes.
+A figure that counts for or against anybody otherwise comes from `trials`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from kerneldojo.devices.cuda import page as pages
+from kerneldojo.devices.cuda.page import Page
+
+NUM_TRIES = 3
+"""Windows while others may use the device, until one is short enough."""
+NUM_BURSTS = 5
+"""Windows of each length with the device idle."""
+MOST_CALLS = 16
+"""In a window."""
+
+Wait = Callable[[], None]
+"""Waits until what a page was told last is over; raises if that will never be."""
+
+
+def is_little(page: Page, longest: int, wait: Wait, is_enough: Callable[[float], bool]) -> bool:
+    """Whether a call takes as little as `is_enough` says of so many microseconds; False if a call failed, too.
+
+    What a window costs around its calls counts as theirs.
+
+    Args:
+        page: of a process whose call loop is serving; its series is not ended.
+        longest: calls that a window may have, at least one.
+        wait: see there.
+        is_enough: whether a call that takes so long at most takes little.
+    """
+    length = min(longest, MOST_CALLS)
+    for _ in range(NUM_TRIES):
+        if (taken_us := _window_us(page, length, wait)) is None:
+            return False
+        if is_enough(taken_us / length):
+            return True
+        _tell(page, wait, pages.RELEASE)
+    return False
+
+
+def quickest_us(page: Page, longest: int, wait: Wait, before: Callable[[], object]) -> tuple[float, float] | None:
+    """What a call takes with the device idle, and how far that may be wrong, in microseconds; None if a call failed.
+
+    Args:
+        page, longest, wait: as for `is_little`. If a window may have one call only, what it costs around that is in
+            the figure.
+        before: called before each window.
+    """
+    many = min(longest, MOST_CALLS)
+    taken: dict[int, list[float]] = {1: [], many: []}
+    for _ in range(NUM_BURSTS):
+        for length in sorted(taken):
+            before()
+            _tell(page, wait, pages.PRIME)
+            if (taken_us := _window_us(page, length, wait)) is None:
+                return None
+            taken[length].append(taken_us)
+            _tell(page, wait, pages.RELEASE)
+    one, all_of_them = sorted(taken[1]), sorted(taken[many])
+    if many == 1:
+        return one[0], one[1] - one[0]
+    error_us = (one[1] - one[0] + all_of_them[1] - all_of_them[0]) / (many - 1)
+    return max(0.0, (all_of_them[0] - one[0]) / (many - 1)), error_us
+
+
+def _window_us(page: Page, length: int, wait: Wait) -> float | None:
+    page.put_last(0, page.last(0))
+    start = time.perf_counter_ns()
+    page.go(length)
+    wait()
+    return (time.perf_counter_ns() - start) / 1000 if page.state == pages.OK else None
+
+
+def _tell(page: Page, wait: Wait, flags: int) -> None:
+    page.go(0, flags)
+    wait()

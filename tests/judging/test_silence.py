@@ -1,0 +1,217 @@
+"""Own kernels silenced where they were timed: what that proves, when a twin is asked, and what coverage is left."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from test_gpu_steps import (
+    CALL,
+    HONEST,
+    IN_PLACE,
+    KERNEL,
+    PROBLEM,
+    HostBench,
+    Windows,
+    asked,
+    bench,
+    judge,
+    passed,
+    refused,
+    server,
+    windows,
+)
+
+from kerneldojo.devices.cuda import page as pages
+from kerneldojo.devices.cuda.fits import Fit
+from kerneldojo.devices.cuda.inputs import Layout
+from kerneldojo.devices.cuda.page import Page
+from kerneldojo.judging import profile, silence
+from kerneldojo.judging.contestant import Contestant
+from kerneldojo.judging.ends import Died
+from kerneldojo.judging.gate import Gate
+from kerneldojo.judging.processes import Session
+from kerneldojo.judging.protocol import PROTOCOLS, Protocol
+from kerneldojo.judging.ruling import Ruling
+from kerneldojo.judging.verdict import Findings
+from kerneldojo.schema import Candidate, Status
+
+__all__ = ["asked", "bench", "server", "windows"]
+
+DECOY = KERNEL + CALL.replace("return y", "return x * torch.sigmoid(x)")
+
+
+def test_who_depends_on_its_kernels_needs_no_twin(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path
+) -> None:
+    passed(judge(bench, HONEST, tmp_path, IN_PLACE))
+    _, contestant = asked
+    assert asked[contestant][-3:] == ["hush", "construct", "call"]
+
+
+def test_a_decoy_is_convicted_by_the_twin_and_not_before(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path
+) -> None:
+    verdict = refused(judge(bench, DECOY, tmp_path, IN_PLACE))
+    assert [exploit.name for exploit in verdict.exploits] == ["no_causal_kernel"]
+    _, contestant, twin = asked
+    assert asked[contestant][-3:] == ["hush", "construct", "call"]
+    assert asked[twin][:3] == ["furnish", "open", "load"]
+    assert asked[twin][-2:] == ["construct", "call"]
+    assert "hush" not in asked[twin], "it is silent from birth"
+
+
+@pytest.mark.parametrize("how", ["cannot", "breaks"])
+def test_who_cannot_be_silenced_where_it_is_has_a_twin(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    def hush(_: Contestant) -> bool:
+        if how == "breaks":
+            raise Ruling(Status.RUNTIME_ERROR, "it broke")
+        return False
+
+    monkeypatch.setattr(Contestant, "hush", hush)
+    passed(judge(bench, HONEST, tmp_path, IN_PLACE))
+    assert len(asked) == 3
+    asked.clear()
+    assert refused(judge(bench, DECOY, tmp_path, IN_PLACE)).status is Status.EXPLOIT
+
+
+@pytest.mark.parametrize("word", ["# getattr", "import ctypes", "from triton.runtime import driver"])
+def test_who_may_look_at_the_silencing_has_a_twin_from_the_beginning(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path, word: str
+) -> None:
+    passed(judge(bench, f"{HONEST}\n{word}\n", tmp_path, IN_PLACE))
+    _, contestant, twin = asked
+    assert "hush" not in asked[contestant]
+    assert "load" in asked[twin]
+
+
+def test_nobody_knows_who_has_a_twin_by_lot() -> None:
+    from kerneldojo.judging.parties import Parties
+
+    def share(source: str, settings: Protocol) -> float:
+        findings = Findings(PROBLEM, Candidate(source=source), settings, "cuda:0")
+        given: Any = (SimpleNamespace(), SimpleNamespace(), None, SimpleNamespace(build_seconds=0.0), findings)
+        return sum(Parties(*given).needs_twin for _ in range(2000)) / 2000
+
+    assert share(HONEST, replace(IN_PLACE, twin_share=0.25)) == pytest.approx(0.25, abs=0.06)
+    assert share(HONEST, IN_PLACE) == 0
+    assert share(HONEST, PROTOCOLS["strict"]) == 1
+    assert 0 < PROTOCOLS["standard"].twin_share < 1
+    assert share(HONEST + "# cpp_extension", IN_PLACE) == 1
+
+
+def test_who_has_used_up_its_time_is_asked_all_the_same(
+    bench: HostBench, windows: Windows, asked: dict[Session, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that seems to hang depends on its kernels: so a decoy must not be able to have no time left."""
+    is_mute = silence.is_mute_in_place
+
+    def late(match: Any, timeout: float) -> bool:
+        match.contestant.hosted.extend(-match.contestant.hosted.remaining)
+        return is_mute(match, timeout)
+
+    monkeypatch.setattr(silence, "is_mute_in_place", late)
+    assert refused(judge(bench, DECOY, tmp_path, IN_PLACE)).status is Status.EXPLOIT
+    assert len(asked) == 3
+
+
+class Silent:
+    """Stands for a process whose own kernels are no-ops, and for the bench: a thread that serves windows."""
+
+    def __init__(self, call_seconds: float, *, fails: bool = False) -> None:
+        self.num_alone = 0
+        self._call_seconds, self._fails = call_seconds, fails
+        self._mine = Page.create((1 << 20,))
+        self._theirs = Page.open(self._mine.fd)
+        self._thread: threading.Thread | None = None
+        self.stopwatch = self
+        session = SimpleNamespace(has_ended=lambda: False, ended=None)
+        arena = SimpleNamespace(page=self._mine, outputs_bytes=1 << 20)
+        self.hosted: Any = SimpleNamespace(
+            arena=arena, session=session, remaining=60.0, post=self._post, collect=self._collect
+        )
+
+    def _post(self, *_: Any, **fields: Any) -> None:
+        assert fields["instance"] == "cause"
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _collect(self, _: float) -> dict[str, Any]:
+        assert self._thread is not None
+        self._thread.join(20)
+        assert not self._thread.is_alive(), "its series was not ended"
+        if self._fails:
+            raise Died({})
+        return {}
+
+    def _serve(self) -> None:
+        while True:
+            length, flags = self._theirs.wait_go(10)
+            if not length and not flags:
+                return
+            time.sleep(length * self._call_seconds)
+            self._theirs.done(pages.FAILED if self._fails and length else pages.OK, 1)
+            if self._fails and length:
+                return
+
+    def end(self, _: Any) -> None:
+        self._mine.go(0)
+
+    def flush(self) -> float:
+        return 0.0
+
+    def measure_alone(self, _: Any, __: Any, action: Any, ___: Any) -> None:
+        self.num_alone += 1
+        action()
+
+
+@contextlib.contextmanager
+def guest() -> Generator[Any]:
+    with Gate(1).admit() as guest:
+        yield guest
+
+
+def bounded(silent: Silent, full_us: float) -> float | None:
+    """The coverage of who claims that half of its time is its own kernel's."""
+    findings = Findings(PROBLEM, Candidate(source=HONEST), Protocol(), "cuda:0")
+    findings.full_fit = Fit(full_us, (full_us, full_us), 40.0, None, math.inf, 12, 100)
+    rows = [{"name": name, "own": name == "mine", "device_us": full_us / 2, "launches": 1.0} for name in ("mine", "x")]
+    findings.coverage = profile.allowed(rows, findings, None)
+    assert findings.coverage == 0.5
+    layout = Layout((4,), (1,), torch.float32)
+    prepared: Any = SimpleNamespace(layouts=[layout], inputs=SimpleNamespace(count=3))
+    given: Any = silent
+    with guest() as one:
+        silence.bound_coverage(given, one, prepared, given, rows, findings)
+    return findings.coverage
+
+
+def test_who_takes_next_to_nothing_without_its_kernels_keeps_its_coverage() -> None:
+    silent = Silent(0.0)
+    assert bounded(silent, 2e6) == 0.5
+    assert not silent.num_alone, "others need not stop for that"
+
+
+def test_who_takes_as_long_without_its_kernels_is_timed_alone_and_loses_its_coverage() -> None:
+    silent = Silent(0.02)
+    coverage = bounded(silent, 25e3)
+    assert coverage is not None
+    assert coverage < 0.25, "20 ms of 25 are not its kernels'"
+    assert silent.num_alone == 1
+
+
+def test_of_who_breaks_without_its_kernels_nothing_is_said() -> None:
+    silent = Silent(0.0, fails=True)
+    assert bounded(silent, 2e6) == 0.5
+    assert not silent.num_alone
