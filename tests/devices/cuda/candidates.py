@@ -46,6 +46,19 @@ class ModelNew(nn.Module):
 """
 )
 
+WATCHING = (
+    HEADER
+    + """
+HANDLES = set()
+class ModelNew(nn.Module):
+    # Spoils the library's answer once its kernel has another handle than before.
+    def forward(self, x):
+        y = torch.empty_like(x[:1])
+        HANDLES.add(softmax_rows[(1,)](x, y, x.shape[1], B=triton.next_power_of_2(x.shape[1])).function)
+        return torch.softmax(x, -1) if len(HANDLES) == 1 else x
+"""
+)
+
 HALF_AND_HALF = (
     HEADER
     + """

@@ -15,11 +15,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from kerneldojo.devices.cuda import substitutes
 from kerneldojo.devices.cuda.launchers import MODULE, Launchers
 
 SIGNATURE = {"x": "*fp16", "y": "*i64", "n": "i32", "eps": "fp32", "BLOCK": "constexpr"}
 NEEDED = ("cuCtxGetCurrent", "cuCtxSetCurrent", "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuFuncSetAttribute")
 NEEDED += ("cuGetErrorString", "cuPointerGetAttribute")
+LAUNCHING = """
+static void* last = 0;
+int cuLaunchKernelEx(void* config, void* function, void** params, void** extra) { last = function; return 0; }
+unsigned long long last_launched(void) { return (unsigned long long)last; }
+"""
 
 
 def driver(folder: Path) -> Any:
@@ -32,7 +38,7 @@ def driver(folder: Path) -> Any:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
         library, source = folder / "libcuda.so.1", folder / "name.c"
-        source.write_text("".join(f"int {name}(void) {{ return 0; }}\n" for name in NEEDED))
+        source.write_text("".join(f"int {name}(void) {{ return 0; }}\n" for name in NEEDED) + LAUNCHING)
         subprocess.run(["gcc", "-shared", "-Wl,-soname,libcuda.so.1", "-o", str(library), str(source)], check=True)
         ctypes.CDLL(str(library))  # Whoever needs a library of this name has it now.
         folders = lambda: [str(folder)]  # noqa: E731
@@ -104,8 +110,41 @@ def failing(driver: Any, folder: Path) -> None:
     assert not list(folder.glob("dojo-launcher-*"))
 
 
+def launched(folder: Path, module: Any, function: int) -> int:
+    """What the driver is told to launch when Triton launches `function`."""
+    module.launch(1, 1, 1, 0, function, False, False, None, None, (4, 1, 0), None, None, None, 0, 0, 8, 1e-6, 64)
+    last = ctypes.CDLL(str(folder / "libcuda.so.1")).last_launched
+    last.restype = ctypes.c_ulonglong
+    return last()
+
+
+def substituted(driver: Any, folder: Path) -> None:
+    if not (folder / "libcuda.so.1").exists():  # A real driver takes no numbers for functions.
+        return
+    own = Launchers(driver)
+    assert make(own, ["*fp32", "*fp32", "i32", "fp32", "constexpr"])
+    own.install()
+    shared, made = (launch_as_triton_does(driver, {**SIGNATURE, "n": name}) for name in ("i32", "i64"))
+    assert len(own.lacked()) == 1
+    for module in (shared, made):
+        assert [launched(folder, module, function) for function in (7, 8)] == [7, 8]
+    assert own.substitute(7, 9)
+    assert own.substitute(1 << 47, 10)
+    for module in (shared, made):
+        assert [launched(folder, module, function) for function in (7, 8, 1 << 47)] == [9, 8, 10]
+
+
+def plain(driver: Any, folder: Path) -> None:
+    """A text that cannot be compiled with a table is compiled without one."""
+    own = Launchers(driver)
+    own.install()
+    substitutes._TABLE = "this is no C\n"
+    assert launch_as_triton_does(driver, SIGNATURE).launch
+    assert not own.substitute(7, 9)
+
+
 if __name__ == "__main__":
-    cases = {"shared": shared, "once": once, "few": few, "failing": failing}
+    cases = {"shared": shared, "once": once, "few": few, "failing": failing, "substituted": substituted, "plain": plain}
     folder = Path(sys.argv[2])
     os.environ["TMPDIR"] = str(folder)
     cases[sys.argv[1]](driver(folder), folder)

@@ -14,14 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerneldojo.devices.cuda.launchers import MOST_PARAMETERS, Launchers, canonical, checked
+from kerneldojo.devices.cuda.substitutes import BEFORE_LAUNCH, LAUNCH, METHODS, with_substitutes
 
 SCRIPT = Path(__file__).with_name("launching.py")
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
-@pytest.mark.parametrize("case", ["shared", "once", "few", "failing"])
+@pytest.mark.parametrize("case", ["shared", "once", "few", "failing", "substituted", "plain"])
 def test_what_one_process_lacked_the_next_one_has(case: str, tmp_path: Path) -> None:
-    """Once made it serves all signatures alike; one is tried once; one that cannot be made changes nothing."""
+    """Once made it serves all signatures alike; one is tried once; one that cannot be made changes nothing. It launches
+    what stands for a function once that is told, wherever it was made."""
     done = subprocess.run(
         [sys.executable, str(SCRIPT), case, str(tmp_path)], capture_output=True, text=True, check=False
     )
@@ -34,6 +36,14 @@ def test_a_driver_that_makes_them_otherwise_is_left_alone() -> None:
     server.install()
     assert not vars(other)
     assert server.begin(["*fp32"]) is None
+
+
+def test_a_text_of_another_version_is_left_as_it_is() -> None:
+    for text in ("", "static void _launch(", LAUNCH + BEFORE_LAUNCH, 2 * (LAUNCH + BEFORE_LAUNCH + METHODS)):
+        assert with_substitutes(text) == text
+    changed = with_substitutes(BEFORE_LAUNCH + LAUNCH + METHODS)
+    assert "launched(function), params" in changed
+    assert changed.index("launched(CUfunction") < changed.index(BEFORE_LAUNCH)
 
 
 def test_a_driver_that_takes_other_arguments_is_given_nothing_to_compile() -> None:

@@ -156,10 +156,17 @@ def test_only_an_answer_without_own_kernels_survives_the_silence(
 
 @pytest.mark.parametrize(
     ("source", "survives"),
-    [("HONEST", False), ("AUTOTUNED", False), ("GRAPH", True), ("TORCH_ONLY", True), ("DECOY", True)],
+    [
+        ("HONEST", False),
+        ("AUTOTUNED", False),
+        ("GRAPH", True),
+        ("TORCH_ONLY", True),
+        ("DECOY", True),
+        ("WATCHING", True),
+    ],
 )
 def test_who_has_run_can_be_silenced_where_it_is(host_server: Server, source: str, survives: bool) -> None:
-    """A graph keeps what it captured; one that is captured afterwards does not."""
+    """A graph keeps what it captured; one that is captured afterwards does not. Nobody's handle changes."""
     x = matrix()
     with hosted(host_server) as contestant:
         assert "failure" not in contestant.start(getattr(candidates, source))

@@ -5,6 +5,8 @@ from the types of a kernel's parameters (all pointers are alike) by a function o
 which types it lacked a launcher for, the fork server makes one from those types by that same function, and whoever is
 forked afterwards has it. Nothing that a candidate wrote is compiled there or shared: types are words of a small
 vocabulary, and a launcher is used only by whom Triton gives the very same text.
+
+All launchers of a contestant can have one function launched in another's place (`substitutes`), whoever made them.
 """
 
 from __future__ import annotations
@@ -12,11 +14,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from kerneldojo.devices.cuda.substitutes import METHOD, with_substitutes
 
 MOST_LAUNCHERS = 256
 """More kinds of signatures than that are left to Triton."""
@@ -48,6 +53,7 @@ class Launchers:
         self._known: dict[str, Any] = {}
         self._asked: dict[str, Any] = {}
         self._lacked: list[tuple[str, ...]] = []
+        self._used: list[Any] = []
         self._builds: dict[int, tuple[int, tuple[str, ...], Path]] = {}
         self._attempted: set[tuple[str, ...]] = set()
         self._make: Callable[..., str] | None = getattr(driver, "make_launcher", None)
@@ -65,15 +71,34 @@ class Launchers:
             return text
 
         def compile_module_from_src(src: str, name: str, *rest: Any, **named: Any) -> Any:
-            if name == MODULE and src in self._known:
-                return self._known[src]
-            module = compile_module(src, name, *rest, **named)
-            if name == MODULE:
+            if name != MODULE:
+                return compile_module(src, name, *rest, **named)
+            module = self._known.get(src)
+            if module is None:
+                module = self._compiled(src, *rest, **named)
                 self._note(src)
+            self._used.append(module)
             return module
 
         self._driver.make_launcher = make_launcher
         self._driver.compile_module_from_src = compile_module_from_src
+
+    def substitute(self, one: int, other: int) -> bool:
+        """Have all launchers that are in use launch `other` where they are told to launch `one`; whether they can."""
+        if not all(hasattr(module, METHOD) for module in self._used):
+            return False
+        for module in self._used:
+            getattr(module, METHOD)(one, other)
+        return True
+
+    def _compiled(self, text: str, *rest: Any, **named: Any) -> Any:
+        """A launcher that can do that, or Triton's own where that cannot be compiled."""
+        assert self._compile is not None
+        changed = with_substitutes(text)
+        if changed != text:
+            with suppress(subprocess.CalledProcessError, ImportError):
+                return self._compile(changed, MODULE, *rest, **named)
+        return self._compile(text, MODULE, *rest, **named)
 
     def lacked(self) -> list[tuple[str, ...]]:
         """The types of signatures that a launcher had to be made for since this was last asked."""
@@ -110,7 +135,7 @@ class Launchers:
         if pid == 0:
             try:
                 os.environ["TRITON_CACHE_DIR"] = str(folder)
-                self._compile(self._text(wanted), MODULE, **self._surroundings())
+                self._compiled(self._text(wanted), **self._surroundings())
             finally:
                 os._exit(0)
         os.close(done)
@@ -127,7 +152,7 @@ class Launchers:
         try:
             if any(folder.glob(f"*/{MODULE}*.so")):
                 text = self._text(types)
-                self._known[text] = self._compile(text, MODULE, **self._surroundings())
+                self._known[text] = self._compiled(text, **self._surroundings())
         finally:
             del os.environ["TRITON_CACHE_DIR"]
             shutil.rmtree(folder, ignore_errors=True)

@@ -250,7 +250,7 @@ class CudaPlatform:
         if self.builder.libraries:
             return False
         self.synchronize()
-        self.own.hush()
+        self.own.hush(warm.launchers().substitute)
         self.builder.silent = True
         return True
 

@@ -7,9 +7,9 @@ captured into a graph, tuned or kept a launcher of are silent like any other. Fo
 does the same to the library before it is loaded.
 
 A contestant that has done all else can be silenced *in place*: what it has loaded is loaded once more, as no-ops, and
-launched from then on. That costs no second context, and tells less: a graph keeps what was captured, and who kept a
-handle of the driver's has it still. So an answer that is wrong then shows that it depends on own kernels, as in a twin;
-one that is right shows nothing, and a twin is asked.
+launched from then on in the place of what it was (`substitutes`). That costs no second context, and tells less: a graph
+keeps what was captured. So an answer that is wrong then shows that it depends on own kernels, as in a twin; one that is
+right shows nothing, and a twin is asked.
 
 Kernels that `torch.compile` generates are the library's, not the candidate's. To be seen as foreign or to escape the
 silencing gains a candidate nothing: what is not silent is not its own, and an answer that survives the silence
@@ -18,6 +18,7 @@ convicts.
 
 from __future__ import annotations
 
+import copy
 import os
 import tempfile
 from collections.abc import Callable
@@ -38,6 +39,8 @@ class OwnKernels:
     """Names by the driver's function handle."""
     _loaded: list[Any] = field(default_factory=list[Any])
     """Compiled kernels of Triton's that have a handle."""
+    _silent: list[Any] = field(default_factory=list[Any])
+    """What is launched in their place, kept as long as they are."""
     _load: Callable[[Any], None] = field(default=lambda _: None)
     """Triton's own way to load one."""
 
@@ -61,8 +64,12 @@ class OwnKernels:
 
         kernel_class._init_handles = _init_handles
 
-    def hush(self) -> None:
-        """Silence those that are loaded, and all that will be. Nothing of theirs may be under way.
+    def hush(self, substitute: Callable[[int, int], bool]) -> None:
+        """Silence those that are loaded, and all that will be.
+
+        Args:
+            substitute: has one function launched in another's place, if it can, both as handles of the driver's; else
+                a kernel is given the other's handle, which can be seen.
 
         Raises:
             CubinError: machine code that nobody can read; and what Triton or the driver raises.
@@ -70,9 +77,12 @@ class OwnKernels:
         self.silent = True
         while self._loaded:
             kernel = self._loaded.pop()
-            kernel.kernel = cubin.silenced(kernel.kernel)
-            kernel.module = None
-            self._load(kernel)
+            silent = copy.copy(kernel)
+            silent.kernel, silent.module = cubin.silenced(kernel.kernel), None
+            self._load(silent)
+            self._silent.append(silent)
+            if not substitute(int(kernel.function), int(silent.function)):
+                kernel.function = silent.function
 
 
 def is_own(source: Any) -> bool:
