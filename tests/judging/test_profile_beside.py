@@ -72,3 +72,18 @@ def test_without_a_profile_nobody_knows_whether_launches_bind() -> None:
     found.timing = Timing(source="measured", median_ms=0.035, device_ms=0.041)
     profile.fill([], found)
     assert found.timing.host_bound is None
+
+
+def test_coverage_is_cut_by_what_a_call_takes_without_own_kernels_beyond_its_launches() -> None:
+    rows = answer(30.0)["kernels"]
+    for silenced_us, slowness, coverage in (
+        (None, 1.0, 1.0),
+        ((30.0, 0.0), 1.0, 1.0),  # One launch, and the call itself.
+        ((48.0, 0.0), 1.0, 0.7),
+        ((48.0, 0.0), 2.0, 1.0),
+        ((48.0, 6.0), 1.0, 0.8),
+        ((105.0, 0.0), 99.0, 0.5),
+    ):
+        found = findings(60.0)
+        found.slowness = slowness
+        assert profile.allowed(rows, found, silenced_us) == pytest.approx(coverage)

@@ -188,7 +188,7 @@ def _fill(bench: Any, findings: Findings, match: Match, result: Trials, slowness
         }
     )
     findings.naive_speedup = findings.speedup
-    findings.full_fit = mine
+    findings.full_fit, findings.slowness = mine, slowness
     is_silent = "twin" in fits and not result.series["twin"].failed
     if is_silent:
         findings.silenced_us = fits["twin"].per_call_us, fits["twin"].relative_error * fits["twin"].per_call_us

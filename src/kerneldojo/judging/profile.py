@@ -26,6 +26,8 @@ PROFILED_CALLS = 10
 LAUNCH_HOST_US = 15.0
 """Host time of a call of a module, and of each launch within it (Triton's launcher takes 8 to 15 us)."""
 MAX_COUNTED_LAUNCHES = 30
+MOST_SLOWNESS = 2.5
+"""Of the cores, as far as launches may take longer by it."""
 NUM_BESIDE = 2
 """How often a profile is tried while others may use the device."""
 MOST_BEYOND = 1.05
@@ -118,16 +120,18 @@ def allowed(rows: Rows, findings: Findings, silenced_us: tuple[float, float] | N
         return claimed
     per_call_us, error_us = silenced_us
     error_us = math.hypot(full.relative_error * full.per_call_us, error_us)
-    return charges.covered(claimed, full.per_call_us, max(0.0, per_call_us - host_floor_us(rows)), error_us)
+    return charges.covered(
+        claimed, full.per_call_us, max(0.0, per_call_us - host_floor_us(rows, findings.slowness)), error_us
+    )
 
 
-def host_floor_us(rows: list[dict[str, Any]]) -> float:
+def host_floor_us(rows: Rows, slowness: float = 1.0) -> float:
     """What a call without any device time would take for its launches: not to be mistaken for the work of others.
 
-    The number of launches is a claim, so it is capped.
+    The number of launches is a claim, so it is capped; so is the slowness of the cores, which others can cause.
     """
     launches = sum(row["launches"] for row in rows)
-    return LAUNCH_HOST_US * (1 + min(launches, MAX_COUNTED_LAUNCHES))
+    return LAUNCH_HOST_US * min(max(slowness, 1.0), MOST_SLOWNESS) * (1 + min(launches, MAX_COUNTED_LAUNCHES))
 
 
 def _checked(rows: Any) -> list[dict[str, Any]]:

@@ -60,6 +60,8 @@ class Findings:
     """Argument trees of timed calls, which the profile uses again."""
     full_fit: Any = None
     """The judge's clock on the candidate (`devices.cuda.fits.Fit`)."""
+    slowness: float = 1.0
+    """Of the cores in those windows: how many times as long as at their quickest they took."""
     silenced_us: tuple[float, float] | None = None
     """What a call takes with its own kernels silent, by the same clock, and half the 95 % interval of that."""
     num_built: tuple[int, int] | None = None
