@@ -126,6 +126,31 @@ def test_who_has_used_up_its_time_is_asked_all_the_same(
     assert len(asked) == 3
 
 
+def test_who_breaks_at_the_last_question_does_not_know_which_that_is(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence.secrets, "randbelow", lambda _: 0)
+    passed(judge(bench, HONEST, tmp_path, IN_PLACE))
+    _, contestant = asked
+    last = asked[contestant].count("construct")
+    counting = (
+        DECOY
+        + f"""
+    def __init__(self):
+        super().__init__()
+        INSTANCES.append(self)
+        if len(INSTANCES) >= {last}:
+            raise RuntimeError("an index that nobody wrote")
+INSTANCES = []
+"""
+    )
+    monkeypatch.setattr(silence.secrets, "randbelow", lambda most: most - 1)
+    assert refused(judge(bench, counting, tmp_path, IN_PLACE)).status is Status.RUNTIME_ERROR
+    asked.clear()
+    passed(judge(bench, HONEST, tmp_path, IN_PLACE))
+    assert [told.count("construct") for told in asked.values() if "hush" in told] == [last + silence.MOST_CONTROLS]
+
+
 class Silent:
     """Stands for a process whose own kernels are no-ops, and for the bench: a thread that serves windows."""
 
