@@ -3,8 +3,8 @@
 Two hosted processes take part, or three. Reference runner and contestant play the rounds and are timed in turns. Then
 the candidate's own kernels become no-ops, which shows whether they cause the answer, and how much of the time they can
 account for at most: in the contestant itself, or in a *silent twin*, a second one in which they are no-ops from birth.
-The twin is a context more, so it comes only for what cannot be silenced in place, where that proves nothing, and where
-the protocol always wants it.
+The twin is a context more, so it comes only for what cannot be silenced in place, where that proves nothing or may be
+seen, and by lot (`silence`).
 """
 
 from __future__ import annotations

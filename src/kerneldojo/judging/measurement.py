@@ -34,7 +34,8 @@ class Measurement:
         workshop: closed once the twin is there.
         match: reference and contestant, the rounds passed.
         twin: the silent one, as far as it is.
-        is_hushed: see there.
+        is_hushed: whether own kernels are silenced where they were timed, and the twin is asked only where that proves
+            nothing.
         ask_turn: asks for its turn to have memory for timing; None where it has that from the beginning.
     """
 
@@ -45,7 +46,6 @@ class Measurement:
     match: Match
     twin: Twin
     is_hushed: bool
-    """Whether its kernels are silenced where they were timed, and the twin is asked only where that proves nothing."""
     ask_turn: Callable[[], Turn] | None = None
     _rows: profile.Rows | None = None
     """The profile, once there is one; empty if the candidate gave none that can be used."""
@@ -177,14 +177,14 @@ class Measurement:
         findings, timeout = self.findings, self.findings.protocol.cause_timeout
         if not has_own or (findings.kernels and not any(kernel.own for kernel in findings.kernels)):
             raise no_own_kernel("the calls that were looked at")
-        silent = self.match.contestant
-        if not self.is_hushed or not silence.is_mute_in_place(self.match, timeout):
-            is_well = is_well if not self.is_hushed else self.twin.arrive()
-            twin = self.twin.contestant
-            if not is_well or twin is None or twin.hosted.session.ended is not None:
+        if self.is_hushed and silence.is_mute_in_place(self.match, timeout):
+            silent = self.match.contestant
+        else:
+            is_there = self.twin.arrive() if self.is_hushed else is_well
+            silent = self.twin.contestant
+            if not is_there or silent is None or silent.hosted.session.ended is not None:
                 return
-            check_cause(Match(self.match.reference, twin, self.match.conduct), timeout, is_silent=True)
-            silent = twin
+            check_cause(Match(self.match.reference, silent, self.match.conduct), timeout, is_silent=True)
         if self.is_hushed and self._rows and findings.coverage is not None and self._can_be_timed(silent, series):
             silence.bound_coverage(self.bench, self.guest, series, silent, self._rows, findings)
 

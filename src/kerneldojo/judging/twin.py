@@ -1,9 +1,10 @@
 """The silent twin on its way: a second contestant, in which the candidate's own kernels are no-ops from birth.
 
-Only a candidate that passes its rounds needs one, and its context is what a GPU cannot make many of. So it sets out
-when a first round was passed with a kernel of the candidate's own, and takes its steps between the rounds that follow:
-each is begun, and looked at again after the next round, so that nobody waits for it. The last is a first call, in which
-its kernels are compiled.
+Only a candidate that passes its rounds needs one, and its context is what a GPU cannot make many of. Most need none
+(`silence`): then it sets out when it is asked, if it is. Where it is to be asked in any case it sets out when a first
+round was passed with a kernel of the candidate's own, and takes its steps between the rounds that follow: each is
+begun, and looked at again after the next round, so that nobody waits for it. The last is a first call, in which its
+kernels are compiled.
 """
 
 from __future__ import annotations
