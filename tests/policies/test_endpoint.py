@@ -242,7 +242,7 @@ def test_the_server_says_how_long_to_wait(server, form):
     headers = {
         "seconds": {"retry-after": "0.4"},
         "milliseconds": {"retry-after-ms": "400"},
-        "date": {"retry-after": formatdate(time.time() + 2, usegmt=True)},
+        "date": {"retry-after": formatdate(time.time() + 3, usegmt=True)},
     }[form]
     server.plan = [{"status": 429, "headers": headers}]
     ask(server)
