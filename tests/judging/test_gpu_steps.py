@@ -27,13 +27,15 @@ import torch
 from kerneldojo import Candidate, Problem
 from kerneldojo.contestant.arena import HostArena
 from kerneldojo.contestant.sandbox import processes
-from kerneldojo.judging import cuda, measurement, preparation, runners
+from kerneldojo.judging import cuda, measurement, placebos, preparation, runners
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.gated_bench import Bench
+from kerneldojo.judging.outputs import is_right
 from kerneldojo.judging.processes import ForkServer, Session
 from kerneldojo.judging.protocol import Protocol, protocol
 from kerneldojo.judging.reference import Reference
+from kerneldojo.judging.rounds import secret_seed
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.shares import CONTEXT_BYTES, Shares
 from kerneldojo.judging.twin import Twin
@@ -104,6 +106,7 @@ class HostBench(Bench):
     """A bench whose device is this machine."""
 
     has_all_tools = False
+    stopwatch = None
 
     def __init__(
         self, server: ForkServer, capacity: int, num_kept: int, part_bytes: int = 1 << 28, pace: Pace | None = None
@@ -138,6 +141,8 @@ class Windows:
         """Series, of the first ones, that make calls look batched."""
         self.is_host_slow = False
         """Whether launches may bind what is timed, on cores that were slow: unless kernels take `BUSY_US` of a call."""
+        self.drawn: list[list[bool]] = []
+        """Which calls were placebos, verdict by verdict."""
         self.everybody: list[Session] = []
         self.profile = Profile()
 
@@ -146,7 +151,7 @@ class Windows:
         return [match.reference.draw("get_inputs", 1)]
 
     def prepare(self, match: Any, *_: Any) -> Any:
-        match.result = SimpleNamespace(fitted={})
+        match.result, match.reference_changes_inputs = SimpleNamespace(fitted={}), False
         return match
 
     post_twin = staticmethod(preparation.post_twin)
@@ -163,6 +168,18 @@ class Windows:
         time.sleep(0.1)
         self.num_ticking += any(before)
         self.num_moved += before != [ticks(session) for session in others]
+
+    def play(self, _: Any, __: Any, match: Any, ___: Any, ____: Any, drawn: list[bool]) -> list[bool]:
+        """Calls of the instance that was timed, silenced or not, each on its own."""
+        self.drawn.append(drawn)
+        right: list[bool] = []
+        for is_placebo in drawn:
+            inputs, seed = match.reference.draw("get_inputs", secret_seed()), secret_seed()
+            expected = match.reference.expect("timed", inputs, match.conduct.variants, seed)
+            node = match.contestant.hosted.give(inputs)
+            answer = match.contestant.call("timed", node, seed, silenced=is_placebo)
+            right.append(is_right(answer, expected, match.conduct.reduction_length))
+        return right
 
     def doubt(self, *_: Any) -> str:
         return "its calls looked batched" if self.num <= self.num_doubtful else ""
@@ -230,6 +247,7 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> Windows:
     for name in ("preparation", "timing", "figures"):
         monkeypatch.setattr(measurement, name, windows)
     monkeypatch.setattr(measurement, "profile", windows.profile)
+    monkeypatch.setattr(placebos, "play", windows.play)
     return windows
 
 

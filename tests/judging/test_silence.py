@@ -35,7 +35,7 @@ from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.fits import Fit
 from kerneldojo.devices.cuda.inputs import Layout
 from kerneldojo.devices.cuda.page import Page
-from kerneldojo.judging import profile, silence
+from kerneldojo.judging import placebos, profile, silence
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.ends import Died
 from kerneldojo.judging.gate import Gate
@@ -50,12 +50,15 @@ __all__ = ["asked", "bench", "server", "windows"]
 DECOY = KERNEL + CALL.replace("return y", "return x * torch.sigmoid(x)")
 
 
+LAST = ["arm", *["call"] * placebos.NUM_CALLS]
+
+
 def test_who_depends_on_its_kernels_needs_no_twin(
     bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path
 ) -> None:
     passed(judge(bench, HONEST, tmp_path, IN_PLACE))
     _, contestant = asked
-    assert asked[contestant][-3:] == ["hush", "construct", "call"]
+    assert asked[contestant][-len(LAST) :] == LAST
 
 
 def test_a_decoy_is_convicted_by_the_twin_and_not_before(
@@ -64,22 +67,22 @@ def test_a_decoy_is_convicted_by_the_twin_and_not_before(
     verdict = refused(judge(bench, DECOY, tmp_path, IN_PLACE))
     assert [exploit.name for exploit in verdict.exploits] == ["no_causal_kernel"]
     _, contestant, twin = asked
-    assert asked[contestant][-3:] == ["hush", "construct", "call"]
+    assert asked[contestant][-len(LAST) :] == LAST
     assert asked[twin][:3] == ["furnish", "open", "load"]
     assert asked[twin][-2:] == ["construct", "call"]
-    assert "hush" not in asked[twin], "it is silent from birth"
+    assert "arm" not in asked[twin], "it is silent from birth"
 
 
 @pytest.mark.parametrize("how", ["cannot", "breaks"])
 def test_who_cannot_be_silenced_where_it_is_has_a_twin(
     bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    def hush(_: Contestant) -> bool:
+    def arm(_: Contestant) -> bool:
         if how == "breaks":
             raise Ruling(Status.RUNTIME_ERROR, "it broke")
         return False
 
-    monkeypatch.setattr(Contestant, "hush", hush)
+    monkeypatch.setattr(Contestant, "arm", arm)
     passed(judge(bench, HONEST, tmp_path, IN_PLACE))
     assert len(asked) == 3
     asked.clear()
@@ -92,7 +95,7 @@ def test_who_may_look_at_the_silencing_has_a_twin_from_the_beginning(
 ) -> None:
     passed(judge(bench, f"{HONEST}\n{word}\n", tmp_path, IN_PLACE))
     _, contestant, twin = asked
-    assert "hush" not in asked[contestant]
+    assert "arm" not in asked[contestant]
     assert "load" in asked[twin]
 
 
@@ -117,45 +120,60 @@ def test_who_has_used_up_its_time_is_asked_all_the_same(
     """One that seems to hang depends on its kernels: so a decoy must not be able to have no time left."""
     is_mute = silence.is_mute_in_place
 
-    def late(match: Any, timeout: float) -> bool:
+    def late(bench: Any, guest: Any, match: Any, *others: Any) -> bool:
         match.contestant.hosted.extend(-match.contestant.hosted.remaining)
-        return is_mute(match, timeout)
+        return is_mute(bench, guest, match, *others)
 
     monkeypatch.setattr(silence, "is_mute_in_place", late)
     assert refused(judge(bench, DECOY, tmp_path, IN_PLACE)).status is Status.EXPLOIT
     assert len(asked) == 3
 
 
-def test_who_breaks_at_the_last_question_does_not_know_which_that_is(
-    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+GUESS = [True, False, False, True, True, False, True, False]
+
+
+@pytest.mark.parametrize("broken", [GUESS, [True] * 8])
+def test_who_breaks_at_the_last_question_has_to_guess_in_which_calls(
+    bench: HostBench,
+    windows: Windows,
+    asked: dict[Session, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: list[bool],
 ) -> None:
-    monkeypatch.setattr(silence.secrets, "randbelow", lambda _: 0)
+    """It knows all else: which instance is asked, and when. If it guesses right, one time in 254, it passes."""
     passed(judge(bench, HONEST, tmp_path, IN_PLACE))
     _, contestant = asked
-    last = asked[contestant].count("construct")
     counting = (
-        DECOY
+        DECOY.replace("return x * torch.sigmoid(x)", "return x * torch.sigmoid(x) + self.is_broken()")
         + f"""
     def __init__(self):
         super().__init__()
         INSTANCES.append(self)
-        if len(INSTANCES) >= {last}:
-            raise RuntimeError("an index that nobody wrote")
+        self.broken = {broken} if len(INSTANCES) == {asked[contestant].count("construct")} else []
+    def is_broken(self):
+        return 100 * self.broken.pop(0) if self.broken else 0
 INSTANCES = []
 """
     )
-    monkeypatch.setattr(silence.secrets, "randbelow", lambda most: most - 1)
-    assert refused(judge(bench, counting, tmp_path, IN_PLACE)).status is Status.RUNTIME_ERROR
-    asked.clear()
-    passed(judge(bench, HONEST, tmp_path, IN_PLACE))
-    assert [told.count("construct") for told in asked.values() if "hush" in told] == [last + silence.MOST_CONTROLS]
+    for drawn in (GUESS[::-1], GUESS):
+        monkeypatch.setattr(silence.placebos, "draw", lambda drawn=drawn: drawn)
+        asked.clear()
+        verdict = judge(bench, counting, tmp_path, IN_PLACE)
+        assert windows.drawn[-1] == drawn
+        if drawn == broken:
+            passed(verdict)
+            assert len(asked) == 2
+        else:
+            assert [exploit.name for exploit in refused(verdict).exploits] == ["no_causal_kernel"]
+            assert len(asked) == 3
 
 
 class Silent:
     """Stands for a process whose own kernels are no-ops, and for the bench: a thread that serves windows."""
 
-    def __init__(self, call_seconds: float, *, fails: bool = False) -> None:
-        self.num_alone = 0
+    def __init__(self, call_seconds: float, *, fails: bool = False, is_twin: bool = False) -> None:
+        self.num_alone, self.is_twin = 0, is_twin
         self._call_seconds, self._fails = call_seconds, fails
         self._mine = Page.create((1 << 20,))
         self._theirs = Page.open(self._mine.fd)
@@ -168,7 +186,7 @@ class Silent:
         )
 
     def _post(self, *_: Any, **fields: Any) -> None:
-        assert fields["instance"] == "cause"
+        assert fields["instance"] == ("cause" if self.is_twin else "timed")
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
@@ -185,6 +203,9 @@ class Silent:
             length, flags = self._theirs.wait_go(10)
             if not length and not flags:
                 return
+            if length and not self.is_twin:
+                assert flags & pages.PLACEBOS
+                assert all(map(self._theirs.is_placebo, range(length)))
             time.sleep(length * self._call_seconds)
             self._theirs.done(pages.FAILED if self._fails and length else pages.OK, 1)
             if self._fails and length:
@@ -215,21 +236,24 @@ def bounded(silent: Silent, full_us: float) -> float | None:
     findings.coverage = profile.allowed(rows, findings, None)
     assert findings.coverage == 0.5
     layout = Layout((4,), (1,), torch.float32)
-    prepared: Any = SimpleNamespace(layouts=[layout], inputs=SimpleNamespace(count=3))
+    timed = {"contestant": SimpleNamespace() if silent.is_twin else silent.hosted}
+    prepared: Any = SimpleNamespace(layouts=[layout], inputs=SimpleNamespace(count=3), hosted=timed)
     given: Any = silent
     with guest() as one:
         silence.bound_coverage(given, one, prepared, given, rows, findings)
     return findings.coverage
 
 
-def test_who_takes_next_to_nothing_without_its_kernels_keeps_its_coverage() -> None:
-    silent = Silent(0.0)
+@pytest.mark.parametrize("is_twin", [False, True])
+def test_who_takes_next_to_nothing_without_its_kernels_keeps_its_coverage(is_twin: bool) -> None:
+    silent = Silent(0.0, is_twin=is_twin)
     assert bounded(silent, 2e6) == 0.5
     assert not silent.num_alone, "others need not stop for that"
 
 
-def test_who_takes_as_long_without_its_kernels_is_timed_alone_and_loses_its_coverage() -> None:
-    silent = Silent(0.05)
+@pytest.mark.parametrize("is_twin", [False, True])
+def test_who_takes_as_long_without_its_kernels_is_timed_alone_and_loses_its_coverage(is_twin: bool) -> None:
+    silent = Silent(0.05, is_twin=is_twin)
     coverage = bounded(silent, 55e3)
     assert coverage is not None
     assert coverage < 0.4, "50 ms of 55 are not its kernels'"

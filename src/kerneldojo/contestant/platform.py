@@ -94,11 +94,8 @@ class Platform(Protocol):
         """Surroundings for one call of `instance` with `arguments`, which is made by whoever enters them."""
         ...
 
-    def hush(self) -> bool:
-        """Make no-ops of all own kernels that are loaded or will be; whether that can be done here.
-
-        On platforms where each call says whether it is silenced, that is all there is to it.
-        """
+    def arm(self) -> bool:
+        """Be ready for calls that are silenced; whether that can be done here."""
         ...
 
     def tf32(self) -> AbstractContextManager[Any]:

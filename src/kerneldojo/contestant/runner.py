@@ -179,9 +179,9 @@ class Runner:
             return {"untold": str(error)}
         return {**answer, "work": record.work, "specializations": record.specializations, "elapsed": elapsed}
 
-    def do_hush(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Make no-ops of the hosted code's own kernels for good, if that can be done in a living process."""
-        return {"is_silent": self._platform.hush()}
+    def do_arm(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Be ready for calls in which the hosted code's own kernels are no-ops, if that can be in a living process."""
+        return {"is_armed": self._platform.arm()}
 
     def do_recall(self, command: dict[str, Any]) -> dict[str, Any]:
         """Describe again a result that was held, to see whether a later call overwrote it."""

@@ -4,9 +4,9 @@ Its kernels become no-ops and it is called once more, on inputs that it has neve
 returns garbage, raises, crashes or hangs. Only an answer that is still within the tolerance convicts, because it was
 computed by something else.
 
-Without a GPU a call can be silenced as such. On one, kernels are silent in a *twin* from birth, which is the surest way
-and costs a context; or they are silenced in the very process that was timed (`devices.cuda.silence`). There an answer
-that is right convicts nobody, for a captured graph keeps its kernels: then a twin is asked.
+Without a GPU a call can be silenced as such. On one, it is the *silent twin* that is called, whose kernels are silent
+from birth. Most candidates need none: they are asked in the process that was timed (`silence`), where only an answer
+that is wrong says anything.
 """
 
 from __future__ import annotations
@@ -17,18 +17,12 @@ from kerneldojo.judging.ruling import Ruling, exploit
 
 
 def check_cause(match: Match, timeout: float, *, is_silent: bool = False) -> None:
-    """Rule `no_causal_kernel` if an answer without own kernels is right; the rest as for `is_right_without`."""
-    if is_right_without(match, timeout, is_silent=is_silent):
-        raise exploit("no_causal_kernel", "with its own kernels replaced by no-ops, its answer was still right")
-
-
-def is_right_without(match: Match, timeout: float, *, is_silent: bool = False) -> bool:
-    """Whether an answer without own kernels is right.
+    """Rule `no_causal_kernel` if an answer without own kernels is right.
 
     Args:
-        match: a contestant whose kernels can be silenced, or (on CUDA) one that is silent.
+        match: a contestant whose kernels can be silenced, or (on CUDA) one that is silent from birth.
         timeout: seconds; one that hangs without its kernels depends on them.
-        is_silent: whether it is silent already. Its constructor misses its kernels then, too, and so does its
+        is_silent: whether it is silent from birth. Its constructor misses its kernels then, too, and so does its
             context, where a call without them has broken it: an index that nobody wrote is anything.
     """
     birth = match.conceive("cause")
@@ -36,7 +30,7 @@ def is_right_without(match: Match, timeout: float, *, is_silent: bool = False) -
         match.construct("cause", birth)
     except Ruling:
         if is_silent:
-            return False
+            return
         raise
     inputs = match.reference.draw("get_inputs", secret_seed(), match.conduct.distributions[0])
     seed = secret_seed()
@@ -46,8 +40,9 @@ def is_right_without(match: Match, timeout: float, *, is_silent: bool = False) -
     try:
         answer = match.contestant.call("cause", node, seed, silenced=True, timeout=timeout)
     except Ruling:
-        return False  # It broke without its kernels, as it should; how it broke does not matter.
-    return is_right(answer, expected, match.conduct.reduction_length)
+        return  # It broke without its kernels, as it should; how it broke does not matter.
+    if is_right(answer, expected, match.conduct.reduction_length):
+        raise exploit("no_causal_kernel", "with its own kernels replaced by no-ops, its answer was still right")
 
 
 def no_own_kernel(where: str) -> Ruling:

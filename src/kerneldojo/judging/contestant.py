@@ -239,13 +239,13 @@ class Contestant:
             answer = self.hosted.collect(timeout)
         return self._read(answer, "forward")
 
-    def hush(self) -> bool:
-        """Have its own kernels made no-ops for good; whether it says that they are, which is a claim.
+    def arm(self) -> bool:
+        """Have it ready for calls in which its own kernels are no-ops; whether it says that it is, which is a claim.
 
         Raises:
             Ruling: it broke.
         """
-        return self.ask("hush", "being silenced").get("is_silent") is True
+        return self.ask("arm", "being silenced").get("is_armed") is True
 
     def recall(self, name: str) -> Answer:
         """Read a held result again."""

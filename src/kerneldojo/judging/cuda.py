@@ -135,11 +135,11 @@ class _Verdict:
             match = Match(reference, contestant, conduct)
             if not bench.room(guest).in_place:  # Else there may be no room for one more set of inputs.
                 twin.rehearse = partial(rehearse_twin, match)
-            is_hushed = not parties.needs_twin
-            self._play(match, twin, is_hushed=is_hushed)
+            is_in_place = not parties.needs_twin
+            self._play(match, twin, is_in_place=is_in_place)
             is_late = bench.timed is not None and not guest.is_alone
             ask_turn = self._ask_turn if is_late else None
-            Measurement(bench, guest, findings, parties.workshop, match, twin, is_hushed, ask_turn).take()
+            Measurement(bench, guest, findings, parties.workshop, match, twin, is_in_place, ask_turn).take()
 
     @contextlib.contextmanager
     def _scored(self) -> Generator[None]:
@@ -161,7 +161,7 @@ class _Verdict:
         if self.turn is not None:
             self.turn.give_back()
 
-    def _play(self, match: Match, twin: Twin, *, is_hushed: bool) -> None:
+    def _play(self, match: Match, twin: Twin, *, is_in_place: bool) -> None:
         findings, protocol = self.findings, self.findings.protocol
         repeats = set(random.SystemRandom().sample(range(protocol.num_rounds), protocol.num_repeats))
         try:
@@ -171,7 +171,7 @@ class _Verdict:
                     alone = number == 0 and "autotune" in findings.candidate.source
                     with self.guest.window() if alone else contextlib.nullcontext():
                         match.play_round(number, repeat=number in repeats)
-                    if match.seen.ran_own_kernel and not is_hushed:
+                    if match.seen.ran_own_kernel and not is_in_place:
                         twin.advance()
                 match.play_beyond(protocol.num_rounds)
                 for distribution in match.conduct.probing:

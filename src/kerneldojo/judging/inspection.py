@@ -147,9 +147,10 @@ def agree(values: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether sampled values are near the reference's; exactly equal for integers, most of them."""
     if not right.is_floating_point():
         return bool((values == right).double().mean() > 0.99)
-    both = values.isfinite() & right.isfinite()
-    if bool((values.isfinite() != right.isfinite()).any()):
+    mine, theirs = values.double(), right.double()  # Of some kinds nobody asks whether they are finite.
+    both = mine.isfinite() & theirs.isfinite()
+    if bool((mine.isfinite() != theirs.isfinite()).any()):
         return False
-    mine, theirs = values[both].double(), right[both].double()
+    mine, theirs = mine[both], theirs[both]
     scale = theirs.square().mean().sqrt() if theirs.numel() else 0.0
     return bool(((mine - theirs).abs() <= LOOSE.get(right.dtype, 2e-2) * (scale + theirs.abs())).all())

@@ -34,8 +34,8 @@ class Measurement:
         workshop: closed once the twin is there.
         match: reference and contestant, the rounds passed.
         twin: the silent one, as far as it is.
-        is_hushed: whether own kernels are silenced where they were timed, and the twin is asked only where that proves
-            nothing.
+        is_in_place: whether own kernels are silenced where they were timed, and the twin is asked only where that
+            proves nothing.
         ask_turn: asks for its turn to have memory for timing; None where it has that from the beginning.
     """
 
@@ -45,7 +45,7 @@ class Measurement:
     workshop: Workshop
     match: Match
     twin: Twin
-    is_hushed: bool
+    is_in_place: bool
     ask_turn: Callable[[], Turn] | None = None
     _rows: profile.Rows | None = None
     """The profile, once there is one; empty if the candidate gave none that can be used."""
@@ -72,7 +72,7 @@ class Measurement:
     def _prepare(self, *, has_own: bool) -> tuple[Prepared, bool]:
         """What is timed, and whether there is a twin to compare with."""
         room, reference = self.bench.room(self.guest), self.match.reference
-        needs_twin = has_own and not self.is_hushed
+        needs_twin = has_own and not self.is_in_place
         if self.ask_turn is not None:
             if needs_twin:
                 self.twin.arrive()  # Whoever has such a turn keeps others from theirs.
@@ -174,18 +174,19 @@ class Measurement:
                 self._broken.append(ruling)
 
     def _find_cause(self, series: Prepared, *, has_own: bool, is_well: bool) -> None:
-        findings, timeout = self.findings, self.findings.protocol.cause_timeout
+        findings = self.findings
         if not has_own or (findings.kernels and not any(kernel.own for kernel in findings.kernels)):
             raise no_own_kernel("the calls that were looked at")
-        if self.is_hushed and silence.is_mute_in_place(self.match, timeout):
+        if self.is_in_place and silence.is_mute_in_place(self.bench, self.guest, self.match, series, findings):
             silent = self.match.contestant
         else:
-            is_there = self.twin.arrive() if self.is_hushed else is_well
+            is_there = self.twin.arrive() if self.is_in_place else is_well
             silent = self.twin.contestant
             if not is_there or silent is None or silent.hosted.session.ended is not None:
                 return
+            timeout = findings.protocol.cause_timeout
             check_cause(Match(self.match.reference, silent, self.match.conduct), timeout, is_silent=True)
-        if self.is_hushed and self._rows and findings.coverage is not None and self._can_be_timed(silent, series):
+        if self.is_in_place and self._rows and findings.coverage is not None and self._can_be_timed(silent, series):
             silence.bound_coverage(self.bench, self.guest, series, silent, self._rows, findings)
 
     def _can_be_timed(self, silent: Contestant, series: Prepared) -> bool:

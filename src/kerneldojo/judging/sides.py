@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
 
 from kerneldojo.contestant import tree
 from kerneldojo.contestant.arena import Slot
+from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.inputs import InputSets, Layout
-from kerneldojo.devices.cuda.window import Side
+from kerneldojo.devices.cuda.window import Side, Stopwatch
 from kerneldojo.judging.ends import Died, HostedEnd, Late
+from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.verdict import Findings
+
+NAPS_SECONDS = (50e-6, 2e-3)
+"""Between looks at a page while others may be timed, at first and later on: who looks without a pause has the
+interpreter, which whoever reads a clock then needs."""
+LATE_SECONDS = 5.0
+"""For a window beside others, and for the end of a series."""
 
 
 class SideEnded(Exception):
@@ -101,3 +112,41 @@ def post_reference(reference: Reference, findings: Findings) -> None:
     instance = "baseline" if findings.protocol.baseline == "compile" else "timed"
     tf32 = findings.precision_class == "tf32"
     reference.hosted.post("platform", what="windows", instance=instance, tf32=tf32)
+
+
+@contextlib.contextmanager
+def serving(stopwatch: Stopwatch, one: Side, hosted: Hosted, begin: Callable[[Hosted], None]) -> Generator[None]:
+    """A side's series of windows, which `begin` starts, ended afterwards.
+
+    Raises:
+        HostedEnd: it cannot be started or ended, or failed.
+    """
+    begin(hosted)
+    try:
+        yield
+    finally:
+        stopwatch.end(one)
+        hosted.collect(LATE_SECONDS)
+
+
+def nap(guest: Guest, one: Side) -> None:
+    """Wait for what a side was told last, beside others, in whose windows it stands still.
+
+    Raises:
+        page.Late: it does not end in time.
+        SideEnded: its process did.
+    """
+    page = one.arena.page
+    first, later = NAPS_SECONDS
+
+    def is_done(seconds: float) -> bool:
+        start, mark = time.monotonic(), time.monotonic() + later
+        while not page.is_done:
+            if time.monotonic() - start > seconds:
+                one.check()
+                return False
+            time.sleep(first if time.monotonic() < mark else later)
+        return True
+
+    if not guest.wait(is_done, LATE_SECONDS) and not page.is_done:
+        raise pages.Late("a window did not end in time")

@@ -130,8 +130,13 @@ def substituted(driver: Any, folder: Path) -> None:
         assert [launched(folder, module, function) for function in (7, 8)] == [7, 8]
     assert own.substitute(7, 9)
     assert own.substitute(1 << 47, 10)
-    for module in (shared, made):
-        assert [launched(folder, module, function) for function in (7, 8, 1 << 47)] == [9, 8, 10]
+    for is_hushed in (False, True, False, True):
+        if is_hushed or own._is_hushed:
+            own.hush(is_hushed)
+        later = launch_as_triton_does(driver, {**SIGNATURE, "n": "i16" if is_hushed else "i8"})
+        expected = [9, 8, 10] if is_hushed else [7, 8, 1 << 47]
+        for module in (shared, made, later):
+            assert [launched(folder, module, function) for function in (7, 8, 1 << 47)] == expected
 
 
 def plain(driver: Any, folder: Path) -> None:

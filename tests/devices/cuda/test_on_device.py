@@ -13,6 +13,7 @@ import torch
 from hosting import Hosted, Server, hosted
 
 from kerneldojo.devices.cuda import bursts, charges, clock, head_starts, profiler, trials
+from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.inputs import InputSets, Layout
 from kerneldojo.devices.cuda.memory import OutOfRegionError, SharedRegion
 from kerneldojo.devices.cuda.page import Page
@@ -166,16 +167,52 @@ def test_only_an_answer_without_own_kernels_survives_the_silence(
     ],
 )
 def test_who_has_run_can_be_silenced_where_it_is(host_server: Server, source: str, survives: bool) -> None:
-    """A graph keeps what it captured; one that is captured afterwards does not. Nobody's handle changes."""
+    """A graph keeps what it captured; one that is captured in a silenced call does not. Nobody's handle changes."""
     x = matrix()
     with hosted(host_server) as contestant:
         assert "failure" not in contestant.start(getattr(candidates, source))
         assert is_softmax(x, contestant.call(x))
-        assert contestant.ask("hush")["is_silent"]
-        assert is_softmax(x, contestant.call(x, silenced=True)) == survives
+        assert "failure" in contestant.ask("call", instance="m", seed=1, arguments={"list": []}, silenced=True)
+        assert contestant.ask("arm")["is_armed"]
+        for _ in range(2):
+            assert is_softmax(x, contestant.call(x, silenced=True)) == survives
+            assert is_softmax(x, contestant.call(x))
         if source == "GRAPH":
             assert "failure" not in contestant.start(candidates.GRAPH)
             assert not is_softmax(x, contestant.call(x, silenced=True))
+
+
+@pytest.mark.parametrize(
+    ("source", "survives"), [("HONEST", False), ("AUTOTUNED", False), ("GRAPH", True), ("DECOY", True)]
+)
+def test_calls_of_one_window_are_silenced_or_not(host_server: Server, source: str, survives: bool) -> None:
+    drawn = [False, True, True, False, True, False]
+    bases = [[torch.randn((512, 1024), device="cuda")] for _ in range(3)]
+    with SharedRegion.create(8 * bases[0][0].nbytes) as region:
+        inputs = InputSets(region, bases, ["rotate"], 8)
+        with hosted(host_server, inputs=region) as contestant:
+            assert "failure" not in contestant.start(getattr(candidates, source))
+            contestant.call(bases[0][0])
+            assert contestant.ask("arm")["is_armed"]
+            contestant.serve(inputs)
+            one = contestant.side("contestant", torch.softmax(bases[0][0], -1))
+            for _ in range(2):
+                inputs.refresh(len(drawn))
+                torch.cuda.synchronize()
+                one.arena.page.put_last(0, one.arena.page.last(0))
+                one.arena.page.put_placebos(drawn)
+                one.arena.page.go(len(drawn), pages.PLACEBOS | pages.POISONED)
+                assert one.arena.page.wait_done(time.monotonic() + 20, lambda: None) == pages.OK
+                offsets = one.arena.page.offsets(len(drawn))
+                assert one.holds(offsets)
+                right = [
+                    is_softmax(inputs.written(call)[0], one.output(offsets, call, 0)) for call in range(len(drawn))
+                ]
+                assert right == [survives or not is_placebo for is_placebo in drawn]
+                one.arena.page.go(0, pages.RELEASE)
+                one.arena.page.wait_done(time.monotonic() + 20, lambda: None)
+            one.arena.page.go(0)
+            contestant.collect()
 
 
 def test_what_is_left_without_own_kernels_is_timed(host_server: Server) -> None:
@@ -188,18 +225,19 @@ def test_what_is_left_without_own_kernels_is_timed(host_server: Server) -> None:
             with hosted(host_server, inputs=region) as contestant:
                 assert "failure" not in contestant.start(getattr(candidates, source))
                 contestant.call(bases[0][0])
-                assert contestant.ask("hush")["is_silent"]
+                assert contestant.ask("arm")["is_armed"]
                 contestant.serve(inputs)
                 page = contestant.arena.page
+                page.put_placebos([True] * 6)
 
                 def wait(page: Page = page) -> None:
                     page.wait_done(time.monotonic() + 5, lambda: None)
 
-                found = bursts.quickest_us(page, 6, wait, torch.cuda.synchronize)
+                found = bursts.quickest_us(page, 6, wait, torch.cuda.synchronize, pages.PLACEBOS)
                 assert found is not None
                 left_us[source] = found[0]
-                assert bursts.is_little(page, 6, wait, lambda us, most=found[0]: us < most + 200)
-                assert not bursts.is_little(page, 6, wait, lambda us: us < 0)
+                assert bursts.is_little(page, 6, wait, lambda us, most=found[0]: us < most + 200, pages.PLACEBOS)
+                assert not bursts.is_little(page, 6, wait, lambda us: us < 0, pages.PLACEBOS)
                 page.go(0)
                 contestant.collect()
     assert left_us["HALF_AND_HALF"] > 2 * left_us["HONEST"], "one kernel of two was the library's"
@@ -216,7 +254,7 @@ def test_an_extension_builds_runs_is_profiled_and_can_be_silenced(host_server: S
         rows = profiled(contestant, x)
         assert [row["own"] for row in rows if "softmax_rows" in row["name"]] == [True]
         assert profiler.coverage(rows) == 1.0
-        assert not contestant.ask("hush")["is_silent"], "its kernels were loaded with it"
+        assert not contestant.ask("arm")["is_armed"], "its kernels were loaded with it"
     with hosted(host_server, silent=True) as contestant:
         assert "failure" not in contestant.start(candidates.CUDA)
         assert not is_softmax(x, contestant.call(x, silenced=True))

@@ -25,7 +25,7 @@ Wait = Callable[[], None]
 """Waits until what a page was told last is over; raises if that will never be."""
 
 
-def is_little(page: Page, longest: int, wait: Wait, is_enough: Callable[[float], bool]) -> bool:
+def is_little(page: Page, longest: int, wait: Wait, is_enough: Callable[[float], bool], flags: int = 0) -> bool:
     """Whether a call takes as little as `is_enough` says of so many microseconds; False if a call failed, too.
 
     What a window costs around its calls counts as theirs.
@@ -35,10 +35,11 @@ def is_little(page: Page, longest: int, wait: Wait, is_enough: Callable[[float],
         longest: calls that a window may have, at least one.
         wait: see there.
         is_enough: whether a call that takes so long at most takes little.
+        flags: of the windows.
     """
     length = min(longest, MOST_CALLS)
     for _ in range(NUM_TRIES):
-        if (taken_us := _window_us(page, length, wait)) is None:
+        if (taken_us := _window_us(page, length, wait, flags)) is None:
             return False
         if is_enough(taken_us / length):
             return True
@@ -46,12 +47,14 @@ def is_little(page: Page, longest: int, wait: Wait, is_enough: Callable[[float],
     return False
 
 
-def quickest_us(page: Page, longest: int, wait: Wait, before: Callable[[], object]) -> tuple[float, float] | None:
+def quickest_us(
+    page: Page, longest: int, wait: Wait, before: Callable[[], object], flags: int = 0
+) -> tuple[float, float] | None:
     """What a call takes with the device idle, and how far that may be wrong, in microseconds; None if a call failed.
 
     Args:
-        page, longest, wait: as for `is_little`. If a window may have one call only, what it costs around that is in
-            the figure.
+        page, longest, wait, flags: as for `is_little`. If a window may have one call only, what it costs around that
+            is in the figure.
         before: called before each window.
     """
     many = min(longest, MOST_CALLS)
@@ -60,7 +63,7 @@ def quickest_us(page: Page, longest: int, wait: Wait, before: Callable[[], objec
         for length in sorted(taken):
             before()
             _tell(page, wait, pages.PRIME)
-            if (taken_us := _window_us(page, length, wait)) is None:
+            if (taken_us := _window_us(page, length, wait, flags)) is None:
                 return None
             taken[length].append(taken_us)
             _tell(page, wait, pages.RELEASE)
@@ -71,10 +74,10 @@ def quickest_us(page: Page, longest: int, wait: Wait, before: Callable[[], objec
     return max(0.0, (all_of_them[0] - one[0]) / (many - 1)), error_us
 
 
-def _window_us(page: Page, length: int, wait: Wait) -> float | None:
+def _window_us(page: Page, length: int, wait: Wait, flags: int) -> float | None:
     page.put_last(0, page.last(0))
     start = time.perf_counter_ns()
-    page.go(length)
+    page.go(length, flags)
     wait()
     return (time.perf_counter_ns() - start) / 1000 if page.state == pages.OK else None
 

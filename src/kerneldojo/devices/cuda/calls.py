@@ -32,12 +32,14 @@ class CallLoop:
     Args:
         arena: where outputs must lie.
         heap: the allocator, whose quarantine is emptied between windows.
+        hush: makes no-ops of own kernels, or what they were, from the next launch on.
     """
 
-    def __init__(self, arena: CudaArena, heap: Heap) -> None:
+    def __init__(self, arena: CudaArena, heap: Heap, hush: Callable[[bool], None] = lambda _: None) -> None:
         self._page = arena.page
         self._arena = arena
         self._heap = heap
+        self._hush = hush
         self._heap_start = arena.heap.address
         self._heap_end = arena.heap.address + arena.heap.size
         self._heap_base = arena.base(arena.heap)
@@ -121,6 +123,8 @@ class CallLoop:
     def _window(self, forward: Callable[..., Any], argument_sets: Sequence[Sequence[Any]], flags: int) -> list[Any]:
         if flags & pages.WITH_EVENTS:
             return self._window_with_events(forward, argument_sets)
+        if flags & pages.PLACEBOS:
+            return self._window_with_placebos(forward, argument_sets, is_poisoned=bool(flags & pages.POISONED))
         kept: list[Any] = []
         count = 0
         try:
@@ -152,6 +156,28 @@ class CallLoop:
         except BaseException as error:
             self._page.done(pages.NOT_PLAIN if isinstance(error, NotPlain) else pages.FAILED, 0)
             raise
+        self._page.done(pages.OK, count)
+        return kept
+
+    def _window_with_placebos(
+        self, forward: Callable[..., Any], argument_sets: Sequence[Sequence[Any]], *, is_poisoned: bool
+    ) -> list[Any]:
+        kept: list[Any] = []
+        count = 0
+        try:
+            self._heap.poison(is_poisoned)
+            self._take_last()
+            for index, arguments in enumerate(argument_sets):
+                self._hush(self._page.is_placebo(index))
+                output = forward(*arguments)
+                count = self._note(index, output, kept)
+            torch.cuda.synchronize()
+        except BaseException as error:
+            self._page.done(pages.NOT_PLAIN if isinstance(error, NotPlain) else pages.FAILED, 0)
+            raise
+        finally:
+            self._hush(False)
+            self._heap.poison(False)
         self._page.done(pages.OK, count)
         return kept
 

@@ -6,7 +6,8 @@ which types it lacked a launcher for, the fork server makes one from those types
 forked afterwards has it. Nothing that a candidate wrote is compiled there or shared: types are words of a small
 vocabulary, and a launcher is used only by whom Triton gives the very same text.
 
-All launchers of a contestant can have one function launched in another's place (`substitutes`), whoever made them.
+All launchers of a contestant can have one function launched in another's place (`substitutes`), whoever made them, and
+whenever.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kerneldojo.devices.cuda.substitutes import METHOD, with_substitutes
+from kerneldojo.devices.cuda.substitutes import METHODS_MADE, with_substitutes
 
 MOST_LAUNCHERS = 256
 """More kinds of signatures than that are left to Triton."""
@@ -53,7 +54,10 @@ class Launchers:
         self._known: dict[str, Any] = {}
         self._asked: dict[str, Any] = {}
         self._lacked: list[tuple[str, ...]] = []
-        self._used: list[Any] = []
+        self._used: dict[int, Any] = {}
+        """By identity: several kernels may have one."""
+        self._substitutes: list[tuple[int, int]] = []
+        self._is_hushed = False
         self._builds: dict[int, tuple[int, tuple[str, ...], Path]] = {}
         self._attempted: set[tuple[str, ...]] = set()
         self._make: Callable[..., str] | None = getattr(driver, "make_launcher", None)
@@ -75,21 +79,44 @@ class Launchers:
                 return compile_module(src, name, *rest, **named)
             module = self._known.get(src)
             if module is None:
-                module = self._compiled(src, *rest, **named)
+                # Kept, for to load the same file again turns the module that was loaded last into this one: Python
+                # takes modules of this kind for the same if their names are.
+                module = self._known[src] = self._compiled(src, *rest, **named)
                 self._note(src)
-            self._used.append(module)
+            if id(module) not in self._used:
+                self._bring_up(module)
+                self._used[id(module)] = module
             return module
 
         self._driver.make_launcher = make_launcher
         self._driver.compile_module_from_src = compile_module_from_src
 
     def substitute(self, one: int, other: int) -> bool:
-        """Have all launchers that are in use launch `other` where they are told to launch `one`; whether they can."""
-        if not all(hasattr(module, METHOD) for module in self._used):
+        """Have all launchers launch `other` for `one` while they are hushed; whether they can.
+
+        Raises:
+            RuntimeError: there are too many substitutes.
+        """
+        if not all(map(_can_be_hushed, self._used.values())):
             return False
-        for module in self._used:
-            getattr(module, METHOD)(one, other)
+        for module in self._used.values():
+            module.substitute(one, other)
+        self._substitutes.append((one, other))
         return True
+
+    def hush(self, is_hushed: bool) -> None:
+        """Whether substitutes count, from the next launch on."""
+        self._is_hushed = is_hushed
+        for module in self._used.values():
+            if _can_be_hushed(module):
+                module.hush(is_hushed)
+
+    def _bring_up(self, module: Any) -> None:
+        """Tell one that comes later what the others know. If it cannot be told, its kernels are heard."""
+        if _can_be_hushed(module):
+            for one, other in self._substitutes:
+                module.substitute(one, other)
+            module.hush(self._is_hushed)
 
     def _compiled(self, text: str, *rest: Any, **named: Any) -> Any:
         """A launcher that can do that, or Triton's own where that cannot be compiled."""
@@ -165,6 +192,10 @@ class Launchers:
             "include_dirs": driver.include_dirs,
             "libraries": driver.libraries,
         }
+
+
+def _can_be_hushed(module: Any) -> bool:
+    return all(hasattr(module, name) for name in METHODS_MADE)
 
 
 def canonical(types: Sequence[str]) -> tuple[str, ...]:

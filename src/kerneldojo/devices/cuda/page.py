@@ -15,7 +15,7 @@ import fcntl
 import mmap
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,8 @@ _LAST = 64 + MAX_CALLS * MAX_OUTPUTS + MAX_CALLS
 _WORDS = _LAST + stamps.BLOCK_BYTES // 8
 _BYTES = -(-8 * _WORDS // mmap.PAGESIZE) * mmap.PAGESIZE
 _MAGIC = 0x6F6A6F646B65726E
-_GO, _LENGTH, _FLAGS, _LAST_AT, _LAST_BYTES, _DONE, _STATE, _COUNT, _TAKEN = 8, 9, 10, 11, 12, 16, 17, 18, 19
+_GO, _LENGTH, _FLAGS, _LAST_AT, _LAST_BYTES, _PLACEBOS = 8, 9, 10, 11, 12, 13
+_DONE, _STATE, _COUNT, _TAKEN = 16, 17, 18, 19
 _OFFSETS, _SPANS = 64, 64 + MAX_CALLS * MAX_OUTPUTS
 
 WITH_EVENTS = 1
@@ -44,6 +45,12 @@ WAKE = 8
 """Flag of a window of no calls: wait closely from now on, for a window is about to start."""
 WARM = 16
 """Flag beside `PRIME`: make one call too, on the last argument set, which no window uses."""
+PLACEBOS = 32
+"""Flag of a window: in the calls that `Page.put_placebos` named, the contestant's own kernels are no-ops."""
+POISONED = 64
+"""Flag beside `PLACEBOS`: what its calls allocate and do not write is NaN."""
+MAX_PLACEBOS = 63
+"""Most calls in a window with placebos."""
 NAP_SECONDS = 50e-6
 """How long a contestant sleeps between looks where no window is about to start: one that spins takes the execution
 units of the core's other thread, and that thread's launches may be what is timed."""
@@ -114,6 +121,10 @@ class Page:
         """Say what is to be written to the inputs at the beginning of the next window, `at` bytes from their first."""
         self._last[: len(content)] = content
         self._words[_LAST_AT], self._words[_LAST_BYTES] = at, len(content)
+
+    def put_placebos(self, placebos: Sequence[bool]) -> None:
+        """Say which calls of the next window that is flagged `PLACEBOS` are some, the first ones of it."""
+        self._words[_PLACEBOS] = sum(1 << call for call, is_placebo in enumerate(placebos) if is_placebo)
 
     def go(self, length: int, flags: int = 0) -> None:
         """Start a window of `length` calls; 0 ends the series, unless flagged `RELEASE`, `PRIME` or `WAKE`."""
@@ -203,6 +214,10 @@ class Page:
     def last(self, length: int) -> npt.NDArray[np.uint8]:
         """The content of `put_last`: a view of the page, which tells of later ones, too."""
         return self._last[:length]
+
+    def is_placebo(self, call: int) -> bool:
+        """Whether a call of a window that is flagged `PLACEBOS` is one."""
+        return bool(self._words[_PLACEBOS] >> call & 1)
 
     def taken(self) -> None:
         """Say that what came with the signal is where it belongs, so that the window's calls begin."""

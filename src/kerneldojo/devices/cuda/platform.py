@@ -231,27 +231,27 @@ class CudaPlatform:
         """One call with poisoned memory: what it does not write is NaN.
 
         Raises:
-            RuntimeError: `silenced` is asked of a contestant that is not silent.
+            RuntimeError: `silenced` is asked of a contestant that can not be.
         """
-        if silenced and not self.own.silent:
-            raise RuntimeError("a contestant on CUDA is silent from birth, or was hushed")
+        if silenced and not (self.own.silent or self.own.is_armed):
+            raise RuntimeError("a contestant on CUDA is silent from birth, or is armed before it is silenced")
         record = CallRecord()
         self._heap.poison(True)
+        self.own.hush(silenced)
         try:
             yield record
         finally:
+            self.own.hush(False)
             self._heap.poison(False)
         names = {*self.own.functions.values(), *(library.stem for library in self.builder.libraries)}
         record.work = [{"name": name, "own": True} for name in sorted(names)]
         record.specializations = [{"launcher": list(types)} for types in warm.launchers().lacked()]
 
-    def hush(self) -> bool:
-        """See `Platform.hush`: not with an extension, whose kernels are loaded with it."""
+    def arm(self) -> bool:
+        """See `Platform.arm`: not with an extension, whose kernels are loaded with it."""
         if self.builder.libraries:
             return False
-        self.synchronize()
-        self.own.hush(warm.launchers().substitute)
-        self.builder.silent = True
+        self.own.arm(warm.launchers())
         return True
 
     def tf32(self) -> AbstractContextManager[Any]:
@@ -271,7 +271,7 @@ class CudaPlatform:
     def do_ready(self, command: dict[str, Any], *_: Any) -> dict[str, Any]:
         """Be ready for windows, which others wait for. `sets`: argument trees, one a call of a window."""
         self._sets = self._decoded(command["sets"])
-        self._loop = CallLoop(self.arena, self._heap)
+        self._loop = CallLoop(self.arena, self._heap, self.own.hush)
         self._loop.rehearse()
         return {}
 

@@ -98,6 +98,29 @@ class Side:
         heap = self.arena.heap
         return heap.tensor(0, (heap.size - BLOCK_BYTES + 1, BLOCK_BYTES), (1, 1), torch.uint8)
 
+    def holds(self, offsets: Integers) -> bool:
+        """Whether what it says of its outputs' places is possible: (length, outputs a call)."""
+        if offsets.ndim != 2 or offsets.shape[1] != len(self.layouts) or not len(self.layouts):
+            return False
+        last, items = self.places
+        return bool(((offsets >= self.arena.base(self.arena.heap)) & (offsets <= last) & (offsets % items == 0)).all())
+
+    def rows(self, offsets: Integers, plan: Plan) -> Integers:
+        """Which of its blocks a plan samples, of outputs that lie where it `holds` them."""
+        rows = offsets[plan.calls, plan.tensors] + plan.starts - self.arena.base(self.arena.heap)
+        return np.minimum(rows, len(self.blocks) - 1)
+
+    def sampled(self, offsets: Integers, plan: Plan) -> Sample:
+        """What a plan samples, on the host: for where no clock runs, and others use the device."""
+        rows = torch.from_numpy(self.rows(offsets, plan)).to(self.blocks.device)
+        return Sample(plan, torch.index_select(self.blocks, 0, rows).cpu(), self.layouts)
+
+    def output(self, offsets: Integers, call: int, tensor: int) -> torch.Tensor:
+        """A whole output of the last window where it lies, until it is released."""
+        layout = self.layouts[tensor]
+        region, offset = self.arena.locate(int(offsets[call, tensor]))
+        return region.tensor(offset, layout.shape, layout.stride, layout.dtype)
+
 
 class Stopwatch:
     """The judge's clock on one device. Lives as long as the judge does.
@@ -175,7 +198,7 @@ class Stopwatch:
                 state = page.wait_done(deadline, side.check)
             done = time.perf_counter_ns()
             offsets = page.offsets(length)
-            in_bounds = state == pages.OK and self._fits(side, offsets)
+            in_bounds = state == pages.OK and side.holds(offsets)
             if in_bounds:
                 np.add(offsets[plan.calls, plan.tensors], plan.starts, out=self._numpy)
                 self._numpy -= side.arena.base(side.arena.heap)
@@ -227,9 +250,7 @@ class Stopwatch:
 
     def output(self, side: Side, timed: Timed, call: int, tensor: int) -> torch.Tensor:
         """A copy of one whole output of the last window, before it is released."""
-        layout = side.layouts[tensor]
-        region, offset = side.arena.locate(int(timed.offsets[call, tensor]))
-        return region.tensor(offset, layout.shape, layout.stride, layout.dtype).clone()
+        return side.output(timed.offsets, call, tensor).clone()
 
     def _prime(self, side: Side, deadline: float, *, is_warmed: bool) -> tuple[float, int]:
         page = side.arena.page
@@ -237,13 +258,6 @@ class Stopwatch:
         page.go(0, pages.PRIME | (pages.WARM if is_warmed else 0))
         state = page.wait_done(deadline, side.check)
         return (time.perf_counter_ns() - start) / 1000, state
-
-    def _fits(self, side: Side, offsets: Integers) -> bool:
-        """Whether what a contestant says of its outputs' places is possible."""
-        if offsets.ndim != 2 or offsets.shape[1] != len(side.layouts) or not len(side.layouts):
-            return False
-        last, items = side.places
-        return bool(((offsets >= side.arena.base(side.arena.heap)) & (offsets <= last) & (offsets % items == 0)).all())
 
 
 def disjoint(offsets: Integers, lengths: Sequence[int]) -> bool:

@@ -1,0 +1,114 @@
+"""Placebos: calls in which a candidate's own kernels are no-ops, among calls in which they are what they were.
+
+Which is which is drawn in secret, and nothing that a call can see without trying a kernel tells them apart. Who depends
+on its kernels is wrong in every placebo and right in all others. Who does not, and would break on purpose to look as if
+it did, has to guess, and is right about one time in 250. No figure comes of it, so others may use the device meanwhile.
+
+The calls are windows of the instance that was timed, on inputs that nobody has seen, and what they do not write is NaN.
+Their outputs are looked at as those of timed calls are: sampled in places that are drawn afterwards, against what the
+reference returns.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+import torch
+
+from kerneldojo.devices.cuda import page as pages
+from kerneldojo.devices.cuda import trials
+from kerneldojo.devices.cuda.draws import Integers
+from kerneldojo.devices.cuda.sampling import draw_plan
+from kerneldojo.devices.cuda.window import Side, Stopwatch
+from kerneldojo.judging.guest import Guest
+from kerneldojo.judging.inspection import agree
+from kerneldojo.judging.preparation import Prepared
+from kerneldojo.judging.rounds import Match
+from kerneldojo.judging.sides import nap, post, post_reference, serving, side
+from kerneldojo.judging.verdict import Findings
+
+NUM_CALLS = 8
+"""Placebos and others together."""
+
+
+def draw() -> list[bool]:
+    """Which calls are placebos: some are, and some are not."""
+    drawn = 1 + secrets.randbelow(2**NUM_CALLS - 2)
+    return [bool(drawn >> call & 1) for call in range(NUM_CALLS)]
+
+
+def play(
+    stopwatch: Stopwatch,
+    guest: Guest,
+    match: Match,
+    prepared: Prepared,
+    findings: Findings,
+    placebos: Sequence[bool],
+) -> list[bool] | None:
+    """Which calls are right; None if that cannot be seen: a call failed, or outputs are not where they should be.
+
+    Args:
+        stopwatch: of the device.
+        guest: whose they are; it stands still in others' windows.
+        match: reference and contestant, which is armed.
+        prepared: what was timed.
+        findings: how it was.
+        placebos: which of the calls are some.
+
+    Raises:
+        HostedEnd: a process ended, or did not end its series.
+        page.Late: a call did not end in time.
+        SideEnded: a process ended in a call.
+    """
+    mine = side("contestant", match.contestant.hosted, prepared.layouts)
+    theirs = side("reference", match.reference.hosted, prepared.outputs)
+    most = min(prepared.inputs.count, pages.MAX_PLACEBOS, trials.room(mine), trials.room(theirs))
+    found: list[bool] = []
+    with (
+        serving(stopwatch, theirs, match.reference.hosted, lambda hosted: post_reference(match.reference, findings)),
+        serving(stopwatch, mine, match.contestant.hosted, post),
+    ):
+        for start in range(0, len(placebos), most):
+            for one in (mine, theirs) if start else ():
+                _tell(guest, one, 0, pages.RELEASE)
+            some = placebos[start : start + most]
+            prepared.inputs.refresh(len(some))
+            torch.cuda.synchronize()
+            right = _called(guest, theirs, len(some))
+            mine.arena.page.put_placebos(some)
+            answers = _called(guest, mine, len(some), pages.PLACEBOS | pages.POISONED)
+            if right is None or answers is None:
+                return None
+            found += _compared(mine, answers, theirs, right)
+    return found
+
+
+def _called(guest: Guest, one: Side, length: int, flags: int = 0) -> Integers | None:
+    """Have a side make calls; where their outputs lie, or None if that cannot be."""
+    page = one.arena.page
+    page.put_last(0, page.last(0))  # The inputs are as they should be.
+    _tell(guest, one, length, flags)
+    offsets = page.offsets(length)
+    return offsets if page.state == pages.OK and one.holds(offsets) else None
+
+
+def _tell(guest: Guest, one: Side, length: int, flags: int) -> None:
+    one.arena.page.go(length, flags)
+    nap(guest, one)
+
+
+def _compared(mine: Side, answers: Integers, theirs: Side, right: Integers) -> list[bool]:
+    """For each call, whether what is sampled of all its outputs is what the reference has there."""
+    plan = draw_plan(len(answers), mine.layouts)
+    sample = mine.sampled(answers, plan)
+
+    def is_right(call: int, number: int) -> bool:
+        indices, values = sample.values(call, number)
+        whole = theirs.output(right, call, number).reshape(-1)
+        return agree(values, whole[indices.to(whole.device)].to(values.device))
+
+    return [
+        all(is_right(call, number) for number in range(len(mine.layouts)) if sample.has(call, number))
+        for call in range(len(answers))
+    ]
