@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -121,65 +122,69 @@ class CallLoop:
         self._page.taken()
 
     def _window(self, forward: Callable[..., Any], argument_sets: Sequence[Sequence[Any]], flags: int) -> list[Any]:
+        calls = self._calls
         if flags & pages.WITH_EVENTS:
-            return self._window_with_events(forward, argument_sets)
-        if flags & pages.PLACEBOS:
-            return self._window_with_placebos(forward, argument_sets, is_poisoned=bool(flags & pages.POISONED))
+            calls = self._calls_with_events
+        elif flags & pages.PLACEBOS:
+            calls = partial(self._calls_with_placebos, is_poisoned=bool(flags & pages.POISONED))
         kept: list[Any] = []
-        count = 0
         try:
-            self._take_last()
-            for index, arguments in enumerate(argument_sets):
-                output = forward(*arguments)
-                count = self._note(index, output, kept)
-            torch.cuda.synchronize()
+            count = calls(forward, argument_sets, kept)
         except BaseException as error:
             self._page.done(pages.NOT_PLAIN if isinstance(error, NotPlain) else pages.FAILED, 0)
             raise
         self._page.done(pages.OK, count)
         return kept
 
-    def _window_with_events(self, forward: Callable[..., Any], argument_sets: Sequence[Sequence[Any]]) -> list[Any]:
+    def _calls(self, forward: Callable[..., Any], argument_sets: Sequence[Sequence[Any]], kept: list[Any]) -> int:
+        """Make them, and keep what they return; how many outputs one has."""
+        count = 0
+        self._take_last()
+        for index, arguments in enumerate(argument_sets):
+            output = forward(*arguments)
+            count = self._note(index, output, kept)
+        torch.cuda.synchronize()
+        return count
+
+    def _calls_with_events(
+        self, forward: Callable[..., Any], argument_sets: Sequence[Sequence[Any]], kept: list[Any]
+    ) -> int:
+        """The same, and tell what each takes on the device."""
         pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in argument_sets]
-        kept: list[Any] = []
         count = 0
-        try:
-            self._take_last()
-            for index, (arguments, (start, end)) in enumerate(zip(argument_sets, pairs, strict=True)):
-                start.record()
-                output = forward(*arguments)
-                end.record()
-                count = self._note(index, output, kept)
-            torch.cuda.synchronize()
-            for index, (start, end) in enumerate(pairs):
-                self._page.put_span(index, int(start.elapsed_time(end) * 1e6))
-        except BaseException as error:
-            self._page.done(pages.NOT_PLAIN if isinstance(error, NotPlain) else pages.FAILED, 0)
-            raise
-        self._page.done(pages.OK, count)
-        return kept
+        self._take_last()
+        for index, (arguments, (start, end)) in enumerate(zip(argument_sets, pairs, strict=True)):
+            start.record()
+            output = forward(*arguments)
+            end.record()
+            count = self._note(index, output, kept)
+        torch.cuda.synchronize()
+        for index, (start, end) in enumerate(pairs):
+            self._page.put_span(index, int(start.elapsed_time(end) * 1e6))
+        return count
 
-    def _window_with_placebos(
-        self, forward: Callable[..., Any], argument_sets: Sequence[Sequence[Any]], *, is_poisoned: bool
-    ) -> list[Any]:
-        kept: list[Any] = []
+    def _calls_with_placebos(
+        self,
+        forward: Callable[..., Any],
+        argument_sets: Sequence[Sequence[Any]],
+        kept: list[Any],
+        *,
+        is_poisoned: bool,
+    ) -> int:
+        """The same, own kernels silent in those that the judge named."""
         count = 0
+        self._heap.poison(is_poisoned)
         try:
-            self._heap.poison(is_poisoned)
             self._take_last()
             for index, arguments in enumerate(argument_sets):
                 self._hush(self._page.is_placebo(index))
                 output = forward(*arguments)
                 count = self._note(index, output, kept)
             torch.cuda.synchronize()
-        except BaseException as error:
-            self._page.done(pages.NOT_PLAIN if isinstance(error, NotPlain) else pages.FAILED, 0)
-            raise
         finally:
             self._hush(False)
             self._heap.poison(False)
-        self._page.done(pages.OK, count)
-        return kept
+        return count
 
     def _note(self, index: int, output: Any, kept: list[Any]) -> int:
         """Tell the judge where the outputs of call `index` lie, and keep them; how many there are."""
