@@ -22,8 +22,8 @@ from kerneldojo.contestant.sandbox.policy import Policy
 from kerneldojo.contestant.sandbox.users import FIRST_UID
 
 PATIENCE_SECONDS = 60.0
-"""For one attempt, which takes a few milliseconds on a host that is not busy. Where others keep all cores busy, the kernel
-takes seconds until nobody looks at what a namespace or a group was before (`synchronize_rcu`; over 5 were seen)."""
+"""For one attempt, which takes a few milliseconds on a host that is not busy. Where others keep all cores busy, the
+kernel takes seconds until nobody looks at what a namespace or a group was before (`synchronize_rcu`; 5 were seen)."""
 NUM_ATTEMPTS = 2
 """A busy host may once refuse what it has; to believe it would leave every contestant less locked in."""
 
