@@ -123,3 +123,12 @@ def test_a_reused_buffer_ends_it_at_once() -> None:
     inspection(LENGTH, {"contestant": shared, "reference": timed})
     assert inspection.wrong is not None
     assert "reused output buffer" in str(inspection.wrong)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float32, torch.int64])
+def test_outputs_of_any_kind_agree_with_themselves_and_with_no_others(dtype: torch.dtype) -> None:
+    right = (8 * torch.randn(4096)).to(dtype)
+    assert inspection_module.agree(right.clone(), right)
+    assert not inspection_module.agree(right.flip(0), right)
+    if dtype.is_floating_point:
+        assert not inspection_module.agree(torch.full((4096,), float("nan")).to(dtype), right)
