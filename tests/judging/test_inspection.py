@@ -127,8 +127,9 @@ def test_a_reused_buffer_ends_it_at_once() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float32, torch.int64])
 def test_outputs_of_any_kind_agree_with_themselves_and_with_no_others(dtype: torch.dtype) -> None:
-    right = (8 * torch.randn(4096)).to(dtype)
+    values = 8 * torch.randn(4096)
+    right = values.to(dtype)
     assert inspection_module.agree(right.clone(), right)
-    assert not inspection_module.agree(right.flip(0), right)
+    assert not inspection_module.agree(values.flip(0).to(dtype), right)
     if dtype.is_floating_point:
         assert not inspection_module.agree(torch.full((4096,), float("nan")).to(dtype), right)
