@@ -66,8 +66,8 @@ def play(
     most = min(prepared.inputs.count, pages.MAX_PLACEBOS, trials.room(mine), trials.room(theirs))
     found: list[bool] = []
     with (
-        serving(stopwatch, theirs, match.reference.hosted, lambda hosted: post_reference(match.reference, findings)),
-        serving(stopwatch, mine, match.contestant.hosted, post),
+        serving(stopwatch, theirs, match.reference.hosted, lambda: post_reference(match.reference, findings)),
+        serving(stopwatch, mine, match.contestant.hosted, lambda: post(match.contestant.hosted)),
     ):
         for start in range(0, len(placebos), most):
             for one in (mine, theirs) if start else ():

@@ -1,4 +1,7 @@
-"""The sides of a timed race: which process, which of its instances, and where each call's inputs lie."""
+"""The sides of a timed race: which process, which of its instances, and where each call's inputs lie.
+
+And the same where nobody is timed: a series that is served beside others is waited for in naps.
+"""
 
 from __future__ import annotations
 
@@ -115,13 +118,13 @@ def post_reference(reference: Reference, findings: Findings) -> None:
 
 
 @contextlib.contextmanager
-def serving(stopwatch: Stopwatch, one: Side, hosted: Hosted, begin: Callable[[Hosted], None]) -> Generator[None]:
+def serving(stopwatch: Stopwatch, one: Side, hosted: Hosted, begin: Callable[[], None]) -> Generator[None]:
     """A side's series of windows, which `begin` starts, ended afterwards.
 
     Raises:
         HostedEnd: it cannot be started or ended, or failed.
     """
-    begin(hosted)
+    begin()
     try:
         yield
     finally:

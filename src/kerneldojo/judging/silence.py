@@ -82,7 +82,7 @@ def bound_coverage(
         findings: to be filled in.
     """
     is_twin = silent.hosted is not prepared.hosted["contestant"]
-    begin = partial(post, instance="cause" if is_twin else "timed")
+    begin = partial(post, silent.hosted, "cause" if is_twin else "timed")
     mine = side("silent", silent.hosted, prepared.layouts)
     longest = max(1, min(prepared.inputs.count, pages.MAX_PLACEBOS, trials.room(mine)))
     mine.arena.page.put_placebos([True] * longest)

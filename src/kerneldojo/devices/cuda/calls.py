@@ -36,7 +36,7 @@ class CallLoop:
         hush: makes no-ops of own kernels, or what they were, from the next launch on.
     """
 
-    def __init__(self, arena: CudaArena, heap: Heap, hush: Callable[[bool], None] = lambda _: None) -> None:
+    def __init__(self, arena: CudaArena, heap: Heap, hush: Callable[[bool], None]) -> None:
         self._page = arena.page
         self._arena = arena
         self._heap = heap

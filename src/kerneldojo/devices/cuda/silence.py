@@ -105,7 +105,8 @@ class OwnKernels:
             self._substitutes.append(silent)
             if not launchers.substitute(int(kernel.function), int(silent.function)):
                 self._visible.append((kernel, kernel.function, silent.function))
-                kernel.function = silent.function if self.is_hushed else kernel.function
+                if self.is_hushed:
+                    kernel.function = silent.function
 
 
 def is_own(source: Any) -> bool:

@@ -105,10 +105,11 @@ class Side:
         last, items = self.places
         return bool(((offsets >= self.arena.base(self.arena.heap)) & (offsets <= last) & (offsets % items == 0)).all())
 
-    def rows(self, offsets: Integers, plan: Plan) -> Integers:
+    def rows(self, offsets: Integers, plan: Plan, out: Integers | None = None) -> Integers:
         """Which of its blocks a plan samples, of outputs that lie where it `holds` them."""
-        rows = offsets[plan.calls, plan.tensors] + plan.starts - self.arena.base(self.arena.heap)
-        return np.minimum(rows, len(self.blocks) - 1)
+        rows = np.add(offsets[plan.calls, plan.tensors], plan.starts, out=out)
+        rows -= self.arena.base(self.arena.heap)
+        return np.minimum(rows, len(self.blocks) - 1, out=rows)
 
     def sampled(self, offsets: Integers, plan: Plan) -> Sample:
         """What a plan samples, on the host: for where no clock runs, and others use the device."""
@@ -175,7 +176,7 @@ class Stopwatch:
         Raises:
             page.Late: it took too long; and what `side.check` raises.
         """
-        rows = side.blocks
+        blocks = side.blocks
         private = torch.empty((NUM_BLOCKS, BLOCK_BYTES), dtype=torch.uint8, device=self.device)
         deadline = time.monotonic() + timeout
         page = side.arena.page
@@ -200,11 +201,9 @@ class Stopwatch:
             offsets = page.offsets(length)
             in_bounds = state == pages.OK and side.holds(offsets)
             if in_bounds:
-                np.add(offsets[plan.calls, plan.tensors], plan.starts, out=self._numpy)
-                self._numpy -= side.arena.base(side.arena.heap)
-                np.minimum(self._numpy, len(rows) - 1, out=self._numpy)
+                side.rows(offsets, plan, out=self._numpy)
                 self._rows.copy_(self._pinned, non_blocking=True)
-                torch.index_select(rows, 0, self._rows, out=private)
+                torch.index_select(blocks, 0, self._rows, out=private)
                 torch.cuda.synchronize(self.device)
             stop = time.perf_counter_ns()
         if stamp is not None:
