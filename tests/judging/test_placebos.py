@@ -19,7 +19,7 @@ from kerneldojo.devices.cuda.calls import CallLoop
 from kerneldojo.devices.cuda.inputs import InputSets, Layout, num_sets
 from kerneldojo.devices.cuda.page import Page
 from kerneldojo.devices.cuda.window import Side, Stopwatch
-from kerneldojo.judging import placebos
+from kerneldojo.judging import placebos, sides
 from kerneldojo.judging.ends import Failed, HostedEnd
 from kerneldojo.judging.gate import Gate
 from kerneldojo.judging.protocol import Protocol
@@ -205,6 +205,19 @@ def test_there_may_be_little_room(num_inputs: int, room: int, windows: int) -> N
     assert found == [not is_placebo for is_placebo in DRAWN]
     assert device.told[pages.PLACEBOS | pages.POISONED] == windows
     assert device.told[-pages.RELEASE] == windows - 1
+
+
+def test_each_side_has_the_time_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is killed for being slow beside others: 8 calls of a reference may take longer than a window may else."""
+    waited: list[tuple[str, float]] = []
+
+    def nap(guest: Any, one: Side, patience: float = 5.0) -> None:
+        waited.append((one.name, patience))
+        sides.nap(guest, one, patience)
+
+    monkeypatch.setattr(placebos, "nap", nap)
+    played(honest, DRAWN)
+    assert waited == [("reference", 60.0), ("contestant", Protocol().cause_timeout)]
 
 
 @pytest.mark.parametrize(("model", "found"), [(decoy, [True] * 8), (broken, [False] * 8)])

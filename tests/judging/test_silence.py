@@ -89,6 +89,17 @@ def test_who_cannot_be_silenced_where_it_is_has_a_twin(
     assert refused(judge(bench, DECOY, tmp_path, IN_PLACE)).status is Status.EXPLOIT
 
 
+def test_who_is_slow_has_a_twin(
+    bench: HostBench, windows: Windows, asked: dict[Session, list[str]], tmp_path: Path
+) -> None:
+    windows.call_us = 1.5 * placebos.MOST_CALL_US
+    passed(judge(bench, HONEST, tmp_path, IN_PLACE))
+    _, contestant, twin = asked
+    assert "arm" not in asked[contestant]
+    assert asked[twin][-1] == "call"
+    assert refused(judge(bench, DECOY, tmp_path, IN_PLACE)).status is Status.EXPLOIT
+
+
 @pytest.mark.parametrize("word", ["# getattr", "import ctypes", "from triton.runtime import driver"])
 def test_who_may_look_at_the_silencing_has_a_twin_from_the_beginning(
     bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path, word: str

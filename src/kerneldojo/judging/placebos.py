@@ -30,12 +30,21 @@ from kerneldojo.judging.verdict import Findings
 
 NUM_CALLS = 8
 """Placebos and others together."""
+MOST_CALL_US = 100_000.0
+"""Of either side: who is slower has a twin, which costs a context and calls each side but once."""
 
 
 def draw() -> list[bool]:
     """Which calls are placebos: some are, and some are not."""
     drawn = 1 + secrets.randbelow(2**NUM_CALLS - 2)
     return [bool(drawn >> call & 1) for call in range(NUM_CALLS)]
+
+
+def are_quick(prepared: Prepared) -> bool:
+    """Whether so many calls are worth saving a context, by the windows in which both sides were timed."""
+    assert prepared.result is not None
+    timed = (prepared.result.series[name].windows for name in ("contestant", "reference"))
+    return all(min((one.wall_us / one.length for one in windows), default=0.0) < MOST_CALL_US for windows in timed)
 
 
 def play(
@@ -71,31 +80,30 @@ def play(
     ):
         for start in range(0, len(placebos), most):
             for one in (mine, theirs) if start else ():
-                _tell(guest, one, 0, pages.RELEASE)
+                one.arena.page.go(0, pages.RELEASE)
+                nap(guest, one)
             some = placebos[start : start + most]
             prepared.inputs.refresh(len(some))
             torch.cuda.synchronize()
-            right = _called(guest, theirs, len(some))
+            # Who is late is killed: not a reference for being slow beside others.
+            right = _called(guest, theirs, len(some), match.reference.hosted.remaining)
             mine.arena.page.put_placebos(some)
-            answers = _called(guest, mine, len(some), pages.PLACEBOS | pages.POISONED)
+            patience = findings.protocol.cause_timeout
+            answers = _called(guest, mine, len(some), patience, pages.PLACEBOS | pages.POISONED)
             if right is None or answers is None:
                 return None
             found += _compared(mine, answers, theirs, right)
     return found
 
 
-def _called(guest: Guest, one: Side, length: int, flags: int = 0) -> Integers | None:
+def _called(guest: Guest, one: Side, length: int, patience: float, flags: int = 0) -> Integers | None:
     """Have a side make calls; where their outputs lie, or None if that cannot be."""
     page = one.arena.page
     page.put_last(0, page.last(0))  # The inputs are as they should be.
-    _tell(guest, one, length, flags)
+    page.go(length, flags)
+    nap(guest, one, patience)
     offsets = page.offsets(length)
     return offsets if page.state == pages.OK and one.holds(offsets) else None
-
-
-def _tell(guest: Guest, one: Side, length: int, flags: int) -> None:
-    one.arena.page.go(length, flags)
-    nap(guest, one)
 
 
 def _compared(mine: Side, answers: Integers, theirs: Side, right: Integers) -> list[bool]:

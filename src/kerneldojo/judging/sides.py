@@ -132,8 +132,13 @@ def serving(stopwatch: Stopwatch, one: Side, hosted: Hosted, begin: Callable[[],
         hosted.collect(LATE_SECONDS)
 
 
-def nap(guest: Guest, one: Side) -> None:
+def nap(guest: Guest, one: Side, patience: float = LATE_SECONDS) -> None:
     """Wait for what a side was told last, beside others, in whose windows it stands still.
+
+    Args:
+        guest: whose it is.
+        one: the side.
+        patience: seconds, those in which it stands still not counted.
 
     Raises:
         page.Late: it does not end in time.
@@ -151,5 +156,5 @@ def nap(guest: Guest, one: Side) -> None:
             time.sleep(first if time.monotonic() < mark else later)
         return True
 
-    if not guest.wait(is_done, LATE_SECONDS) and not page.is_done:
+    if not guest.wait(is_done, patience) and not page.is_done:
         raise pages.Late("a window did not end in time")
