@@ -133,6 +133,20 @@ class HostBench(Bench):
         self.runners.close()
 
 
+class Inputs:
+    """Stand for those of timed calls."""
+
+    def __init__(self) -> None:
+        self.num_bases = 3
+
+    @property
+    def can_refresh(self) -> bool:
+        return self.num_bases > 0
+
+    def forget_bases(self, num_left: int) -> None:
+        self.num_bases = num_left
+
+
 class Windows:
     """Stands for the clock: in each window it looks whether a process of another verdict goes on ticking."""
 
@@ -155,7 +169,7 @@ class Windows:
     def prepare(self, match: Any, *_: Any) -> Any:
         quick = SimpleNamespace(windows=[Window(8, 8 * self.call_us), Window(1, self.call_us)])
         match.result = SimpleNamespace(fitted={}, series={"contestant": quick, "reference": quick})
-        match.reference_changes_inputs = False
+        match.reference_changes_inputs, match.inputs = False, Inputs()
         return match
 
     post_twin = staticmethod(preparation.post_twin)
@@ -175,6 +189,7 @@ class Windows:
 
     def play(self, _: Any, __: Any, match: Any, ___: Any, ____: Any, drawn: list[bool]) -> list[bool]:
         """Calls of the instance that was timed, silenced or not, each on its own."""
+        assert match.inputs.can_refresh
         self.drawn.append(drawn)
         right: list[bool] = []
         for is_placebo in drawn:

@@ -184,6 +184,7 @@ def played(model: Model, drawn: list[bool], num_inputs: int = ROOM, room: int = 
     reference, contestant = parties
     match: Any = SimpleNamespace(reference=reference, contestant=contestant)
     prepared: Any = SimpleNamespace(layouts=[LAYOUT], outputs=[LAYOUT], inputs=inputs)
+    inputs.forget_bases(num_left=1)  # As they are once the figures are filled in.
     findings = Findings(PROBLEM, Candidate(source=HONEST), Protocol(), "cuda:0")
     with Gate(1).admit() as guest:
         found = placebos.play(Stopwatch.__new__(Stopwatch), guest, match, prepared, findings, drawn)

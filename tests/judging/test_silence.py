@@ -100,6 +100,18 @@ def test_who_is_slow_has_a_twin(
     assert refused(judge(bench, DECOY, tmp_path, IN_PLACE)).status is Status.EXPLOIT
 
 
+def test_who_has_the_device_to_itself_has_a_twin(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left there of what was drawn, to make inputs of that nobody has seen."""
+    room = bench.room
+    monkeypatch.setattr(bench, "room", lambda guest: replace(room(guest), in_place=True))
+    passed(judge(bench, HONEST, tmp_path, IN_PLACE))
+    _, contestant, twin = asked
+    assert "arm" not in asked[contestant]
+    assert asked[twin][-1] == "call"
+
+
 @pytest.mark.parametrize("word", ["# getattr", "import ctypes", "from triton.runtime import driver"])
 def test_who_may_look_at_the_silencing_has_a_twin_from_the_beginning(
     bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path, word: str

@@ -136,6 +136,24 @@ def test_a_side_that_ends_before_it_has_written_the_last_part_does_not_make_inpu
         assert kept == [list(map(bits, inputs.written(index))) for index in range(LENGTH)]
 
 
+def test_one_drawn_set_is_enough_for_new_content_and_none_is_not(inputs: InputSets) -> None:
+    inputs.refresh(COUNT)
+    before = [[view.clone() for view in views(inputs, index)] for index in range(COUNT)]
+    inputs.forget_bases(num_left=1)
+    assert inputs.can_refresh
+    inputs.refresh(LENGTH)
+    for index in range(COUNT):
+        is_new = [
+            not torch.equal(flat(view).view(torch.uint8), flat(was).view(torch.uint8))
+            for view, was in zip(views(inputs, index), before[index], strict=True)
+        ]
+        assert any(is_new) == (index < LENGTH)
+        if index < LENGTH:
+            assert not inputs.differs(index)
+    inputs.forget_bases(num_left=0)
+    assert not inputs.can_refresh
+
+
 @pytest.mark.parametrize("number", [0, 1, 2, 3, 4, 6, 7, 8])
 def test_one_element_that_somebody_wrote_is_seen(inputs: InputSets, number: int) -> None:
     inputs.refresh(LENGTH)

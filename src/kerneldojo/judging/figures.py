@@ -113,7 +113,6 @@ def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings, slo
     """
     assert prepared.result is not None and prepared.inspection is not None
     inspection, prepared.inspection = prepared.inspection, None
-    prepared.inputs.forget_bases()  # There may be no room for them beside what they are compared with.
     inspection.compare()
     while inspection.witnesses:
         _check(match, inspection.witnesses.pop(), prepared.arguments.values)

@@ -118,6 +118,8 @@ class Measurement:
             bench.measure_alone(self.guest, findings, measure, self._of_candidate)
         slowness = self.guest.slowness  # Of these windows: the profile may have one of its own.
         self._make_room()
+        # There may be no room for what was drawn beside what is compared with now; placebos need one set of it.
+        series.inputs.forget_bases(num_left=0 if bench.room(self.guest).in_place else 1)
         with findings.stage("timing"):
             figures.finish(bench, series, self.match, findings, slowness)
         if self._is_beside:

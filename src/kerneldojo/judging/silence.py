@@ -54,7 +54,7 @@ def is_mute_in_place(bench: Any, guest: Guest, match: Match, prepared: Prepared,
         prepared: what was.
         findings: how.
     """
-    if prepared.reference_changes_inputs or not placebos.are_quick(prepared):
+    if prepared.reference_changes_inputs or not prepared.inputs.can_refresh or not placebos.are_quick(prepared):
         return False  # Both sides would need the inputs as they were; and slow calls are dearer than a twin.
     party = match.contestant
     # Of its own time there may be none left: then it would seem to hang.

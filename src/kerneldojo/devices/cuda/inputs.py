@@ -123,10 +123,17 @@ class InputSets:
         """Bytes from the beginning of the region to a tensor of a set."""
         return self._offsets[index][tensor]
 
-    def forget_bases(self) -> None:
-        """Give the drawn sets' memory back: there is nothing to make content from any more."""
-        self._bases.clear()
-        self._sources.clear()
+    @property
+    def can_refresh(self) -> bool:
+        """Whether there is anything to make content from."""
+        return self._num_bases > 0
+
+    def forget_bases(self, num_left: int) -> None:
+        """Give drawn sets' memory back, all but the first `num_left`: what was written before cannot be said again."""
+        self._num_bases = min(num_left, self._num_bases)
+        self._bases = [drawn[:num_left] for drawn in self._bases]
+        self._sources = [drawn[:num_left] for drawn in self._sources]
+        self._source_addresses = [addresses[:num_left] for addresses in self._source_addresses]
 
     def refresh(self, length: int) -> None:
         """Write new content into the first `length` sets. Asynchronous."""
