@@ -14,6 +14,7 @@ a source that has a word for looking at that has a twin from the beginning, and 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from functools import partial
 from typing import Any
@@ -95,9 +96,11 @@ def bound_coverage(
             page, flush = mine.arena.page, bench.stopwatch.flush
             findings.silenced_us = bursts.quickest_us(page, longest, lambda: _spin(mine), flush, pages.PLACEBOS)
 
+    known = findings.full_fit
+    num_calls = bursts.num_calls(longest, known.per_call_us if known is not None else math.inf)
     with contextlib.suppress(*BROKEN):
         with serving(bench.stopwatch, mine, silent.hosted, begin):
-            if bursts.is_little(mine.arena.page, longest, lambda: nap(guest, mine), is_enough, pages.PLACEBOS):
+            if bursts.is_little(mine.arena.page, num_calls, lambda: nap(guest, mine), is_enough, pages.PLACEBOS):
                 return
         bench.measure_alone(guest, findings, measure, [silent.hosted.session])
     findings.coverage = profile.allowed(rows, findings, findings.silenced_us)

@@ -14,15 +14,26 @@ from collections.abc import Callable
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.page import Page
 
-NUM_TRIES = 3
-"""Windows while others may use the device, until one is short enough."""
+NUM_TRIES = 8
+"""Windows while others may use the device, until one is short enough: each costs a millisecond or two and keeps nobody
+waiting, where a window with the device idle costs all others 40."""
 NUM_BURSTS = 5
 """Windows of each length with the device idle."""
+MOST_SECONDS = 0.5
+"""Until it is not tried again."""
 MOST_CALLS = 16
-"""In a window."""
+"""In a window, unless calls are known to be short."""
+SHORT_US = 20_000
+"""Such a window has as many as take so long: beside others, what it costs around its calls is several of them, for
+threads take turns with one interpreter."""
 
 Wait = Callable[[], None]
 """Waits until what a page was told last is over; raises if that will never be."""
+
+
+def num_calls(longest: int, per_call_us: float) -> int:
+    """Calls of a window beside others, of at most `longest`, if none takes longer than so much."""
+    return min(longest, max(MOST_CALLS, int(SHORT_US / max(1.0, per_call_us))))
 
 
 def is_little(page: Page, longest: int, wait: Wait, is_enough: Callable[[float], bool], flags: int = 0) -> bool:
@@ -37,13 +48,15 @@ def is_little(page: Page, longest: int, wait: Wait, is_enough: Callable[[float],
         is_enough: whether a call that takes so long at most takes little.
         flags: of the windows.
     """
-    length = min(longest, MOST_CALLS)
+    started = time.monotonic()
     for _ in range(NUM_TRIES):
-        if (taken_us := _window_us(page, length, wait, flags)) is None:
+        if (taken_us := _window_us(page, longest, wait, flags)) is None:
             return False
-        if is_enough(taken_us / length):
+        if is_enough(taken_us / longest):
             return True
         _tell(page, wait, pages.RELEASE)
+        if time.monotonic() - started > MOST_SECONDS:
+            break
     return False
 
 
