@@ -44,6 +44,7 @@ class Device:
         self.outputs_bytes = self.heap.size // 2
         self.is_hushed = self.is_poisoned = False
         self.num_given = 0
+        self.layout = LAYOUT
         self.state: dict[str, Any] = {}
         self.told: Counter[int] = Counter()
 
@@ -60,7 +61,7 @@ class Device:
     def empty(self) -> torch.Tensor:
         at = self.num_given % (2 * ROOM) * LAYOUT.num_bytes
         self.num_given += 1
-        given = self.heap.tensor(at, LAYOUT.shape, LAYOUT.stride, LAYOUT.dtype)
+        given = self.heap.tensor(at, self.layout.shape, self.layout.stride, self.layout.dtype)
         return given.fill_(float("nan")) if self.is_poisoned else given
 
     def launch(self, target: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -174,7 +175,9 @@ def without_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CallLoop, "_placed", lambda _, tensor: tensor)
 
 
-def played(model: Model, drawn: list[bool], num_inputs: int = ROOM, room: int = ROOM) -> tuple[Any, Device]:
+def played(
+    model: Model, drawn: list[bool], num_inputs: int = ROOM, room: int = ROOM, theirs: Layout = LAYOUT
+) -> tuple[Any, Device]:
     region: Any = Region(num_inputs * 4096)
     assert num_sets([LAYOUT], region.size, num_inputs) == num_inputs
     inputs = InputSets(region, [[torch.randn(LAYOUT.shape)] for _ in range(3)], ["rotate"], num_inputs)
@@ -182,8 +185,9 @@ def played(model: Model, drawn: list[bool], num_inputs: int = ROOM, room: int = 
     for party in parties:
         party.arena.outputs_bytes = room * 4096
     reference, contestant = parties
+    reference.arena.layout = theirs
     match: Any = SimpleNamespace(reference=reference, contestant=contestant)
-    prepared: Any = SimpleNamespace(layouts=[LAYOUT], outputs=[LAYOUT], inputs=inputs)
+    prepared: Any = SimpleNamespace(layouts=[LAYOUT], outputs=[theirs], inputs=inputs)
     inputs.forget_bases(num_left=1)  # As they are once the figures are filled in.
     findings = Findings(PROBLEM, Candidate(source=HONEST), Protocol(), "cuda:0")
     with Gate(1).admit() as guest:
@@ -198,6 +202,14 @@ def test_who_depends_on_its_kernels_is_wrong_in_placebos_and_there_only() -> Non
     found, device = played(honest, DRAWN)
     assert found == [not is_placebo for is_placebo in DRAWN]
     assert device.told == {pages.PLACEBOS | pages.POISONED: 1, 0: 1}, "one window, and the end"
+
+
+@pytest.mark.parametrize("is_like", [True, False])
+def test_outputs_need_not_lie_alike(is_like: bool) -> None:
+    theirs = LAYOUT if is_like else Layout(LAYOUT.shape, (1, LAYOUT.shape[0]), LAYOUT.dtype)
+    assert played(honest, DRAWN, theirs=theirs)[0] == [not is_placebo for is_placebo in DRAWN]
+    assert played(broken, DRAWN, theirs=theirs)[0] == [False] * 8
+    assert played(decoy, DRAWN, theirs=theirs)[0] == [True] * 8
 
 
 @pytest.mark.parametrize(("num_inputs", "room", "windows"), [(3, ROOM, 3), (ROOM, 2, 4), (1, ROOM, 8)])

@@ -110,8 +110,12 @@ def _compared(mine: Side, answers: Integers, theirs: Side, right: Integers) -> l
     """For each call, whether what is sampled of all its outputs is what the reference has there."""
     plan = draw_plan(len(answers), mine.layouts)
     sample = mine.sampled(answers, plan)
+    # Where they lie alike one look at each side is enough: others use the device, and keep whoever asks waiting.
+    expected = theirs.sampled(right, plan) if theirs.layouts == mine.layouts else None
 
     def is_right(call: int, number: int) -> bool:
+        if expected is not None:
+            return agree(sample.read(number, call), expected.read(number, call))
         indices, values = sample.values(call, number)
         whole = theirs.output(right, call, number).reshape(-1)
         return agree(values, whole[indices.to(whole.device)].to(values.device))
