@@ -168,7 +168,9 @@ def test_a_small_device_has_room_for_verdicts_before_it_has_for_what_makes_them_
     assert shares.part_bytes >= 256 << 20
 
 
-@pytest.mark.parametrize(("gib", "asked", "capacity"), [(79.1, 8, 7), (79.1, 6, 6), (139.8, 12, 12), (47.4, 4, 3)])
+@pytest.mark.parametrize(
+    ("gib", "asked", "capacity"), [(79.1, 8, 6), (93.1, 8, 7), (79.1, 6, 6), (139.8, 12, 12), (47.4, 4, 3)]
+)
 def test_no_more_are_let_in_than_can_have_memory_for_timing_late(gib: float, asked: int, capacity: int) -> None:
     """Else windows hold so few calls that everybody waits longer for figures that say less."""
     shares = Shares.of(asked, int(gib * GIB), 6)

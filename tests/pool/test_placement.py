@@ -24,7 +24,7 @@ def test_workers_are_few_and_evenly_busy(num: int, most: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "cores", "lanes"), [(None, 1, 1), (None, 4, 1), (None, 8, 3), (None, 16, 6), (None, 96, 6), (8, 16, 8)]
+    ("told", "cores", "lanes"), [(None, 1, 1), (None, 4, 2), (None, 9, 4), (None, 16, 8), (None, 96, 8), (10, 16, 10)]
 )
 def test_a_gpu_has_as_many_verdicts_at_once_as_its_cores_can_serve(told: int | None, cores: int, lanes: int) -> None:
     assert lanes_of_gpu(told, cores) == lanes

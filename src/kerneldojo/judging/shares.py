@@ -41,6 +41,9 @@ FEWEST_AHEAD = 2
 FEWEST_STAGED = 3
 """Verdicts at once from which on memory for timing comes late: for one in a window, and for those that prepare for
 theirs or are cleared away after it."""
+MOST_BARE = 6
+"""Verdicts at once, at most, where there is no room for the memory of what is opened ahead: on 80 GB seven made no more
+a minute than six (docs/throughput.md)."""
 FEWEST_TIMED = 2
 """Verdicts that have such memory at once, at least: one in a window, and the next."""
 TIMED_INPUT_PARTS = (3.0, 3.5, 4.0, 5.0, 6.0, 7.0)
@@ -218,7 +221,8 @@ def _capacity(num_verdicts: int, total_bytes: int, num_ahead: int) -> int:
     for capacity in range(num_verdicts, FEWEST_STAGED - 1, -1):
         timed = _timed_parts(_num_timed(capacity), TIMED_INPUT_PARTS[0])
         contexts = contexts_bytes(capacity, capacity, num_ahead)
-        if _part_bytes(total_bytes, capacity, contexts, timed) >= ROOMY_PART_BYTES:
+        num_furnished = num_ahead if capacity > MOST_BARE else 0
+        if _part_bytes(total_bytes, capacity, contexts, timed, num_furnished) >= ROOMY_PART_BYTES:
             return capacity
     for capacity in range(num_verdicts, 1, -1):
         if _part_bytes(total_bytes, capacity, contexts_bytes(capacity, 0, num_ahead)) >= LEAST_PART_BYTES:

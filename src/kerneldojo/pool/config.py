@@ -24,9 +24,9 @@ class PoolConfig(Frozen):
     """Verdicts under way at once in one worker of a `cpu` or `model:` device; they share its two fork servers, whose
     start is most of what a pool costs. More than four, and the worker's one interpreter lock is in their way."""
     num_verdicts_per_gpu: int | None = Field(default=None, ge=1, le=64)
-    """Verdicts under way at once on one GPU, whose windows take turns (`judging.gate`). None: two for every five cores
-    that the GPU has for itself, at most six, which are over three times as fast as one, and as exact. On 16 quick cores
-    eight make a sixth more; with more at once a large problem is judged alone sooner (docs/throughput.md)."""
+    """Verdicts under way at once on one GPU, whose windows take turns (`judging.gate`). None: one for every two cores
+    that the GPU has for itself, at most eight, which are four times as fast as one, and as exact; fewer where memory is
+    short (`judging.shares`). With fewer, a problem may be larger before it is judged alone (docs/throughput.md)."""
     cores: tuple[int, ...] = ()
     """Cores of this machine that its workers keep to (`LocalPool` alone); the others are left to whoever else works
     here. None named: all that this process may use."""

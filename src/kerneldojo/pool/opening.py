@@ -24,8 +24,8 @@ def open_pool(
     Args:
         executor: `local` for this machine, `ray` for all machines of a Ray cluster.
         devices: see `LocalPool` and `RayPool`.
-        num_slots: verdicts at once; by default one a core on `cpu` and `model:` devices, and on a GPU two for five of
-            its cores, at most six (`PoolConfig.num_verdicts_per_gpu`).
+        num_slots: verdicts at once; by default one a core on `cpu` and `model:` devices, and on a GPU one for two of
+            its cores, at most eight (`PoolConfig.num_verdicts_per_gpu`).
         address: of the Ray cluster; None for the one that the environment names, else a new one on this machine.
         config: settings.
 

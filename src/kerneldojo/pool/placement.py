@@ -11,8 +11,9 @@ from kerneldojo.schema import Frozen
 Kind = Literal["cuda", "cpu", "model"]
 PREFERENCE: tuple[Kind, ...] = ("cuda", "model", "cpu")
 """What `auto` takes: a real device if there is one, else one with a modelled time, else one without any."""
-CORES_OF_LANE, MOST_LANES_OF_GPU = 2.5, 6
-"""Cores for each verdict at once on a GPU, and as many of these as made more a minute than fewer on any host."""
+CORES_OF_LANE, MOST_LANES_OF_GPU = 2, 8
+"""Cores for each verdict at once on a GPU, and as many of these as made more a minute than fewer, and than more, on any
+host (docs/throughput.md)."""
 
 
 class PooledDevice(Frozen):
@@ -61,7 +62,7 @@ def lanes_of_workers(num_verdicts: int, most_per_worker: int) -> list[int]:
 
 def lanes_of_gpu(num_verdicts: int | None, num_cores: int) -> int:
     """Verdicts at once on a GPU that has `num_cores` for itself; `num_verdicts` if that is told."""
-    return num_verdicts or max(1, min(MOST_LANES_OF_GPU, int(num_cores / CORES_OF_LANE)))
+    return num_verdicts or max(1, min(MOST_LANES_OF_GPU, num_cores // CORES_OF_LANE))
 
 
 def describe(local_name: str) -> str:
