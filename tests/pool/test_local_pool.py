@@ -98,6 +98,7 @@ def test_a_closed_pool_has_finished_what_it_took_leaves_nothing_and_its_verdicts
     environment = dict(
         line.split(b"=", 1) for line in Path(f"/proc/{worker}/environ").read_bytes().split(b"\0") if line
     )
+    assert environment[b"OMP_NUM_THREADS"] == b"1"
     scratch = Path(environment[b"TMPDIR"].decode())
     assert scratch.parent == folder
     mine_alone = set(workers()) - before

@@ -86,8 +86,9 @@ class WorkerProcess:
         listed = ",".join(map(str, cores))
         command = [sys.executable, "-P", "-m", "kerneldojo.pool.worker", *map(str, fields), pace, listed]
         environment = {**os.environ, "TMPDIR": str(self._scratch.folder), "PYTHONPATH": import_path()}
-        if not device.startswith("cuda"):
-            environment["OMP_NUM_THREADS"] = "1"  # One slot a core: more threads would only be in each other's way.
+        # Lanes share the cores. On the host torch has little to do for a GPU's verdicts, too, but its threads spin
+        # after each sample that is indexed there, on cores that other verdicts need.
+        environment["OMP_NUM_THREADS"] = "1"
         try:
             self._process = subprocess.Popen(
                 command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, start_new_session=True
