@@ -150,7 +150,7 @@ def test_gpus_share_the_cores_that_are_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setattr("kerneldojo.pool.local_pool.WorkerProcess", make)
     monkeypatch.setattr("kerneldojo.pool.local_pool.check_device", lambda *_: None)
-    for cores, lanes in ((range(4, 32), 5), (range(4, 12), 1)):
+    for cores, lanes in ((range(4, 32), 7), (range(4, 12), 2)):
         pool = LocalPool(["cuda:1", "cuda:2"], config=PoolConfig(cores=tuple(cores)))
         wait_until(lambda: len(made) == 2)
         pool.close(drain=False)

@@ -38,7 +38,7 @@ def taken(queue: WaitingTasks, warm_here: str, warm: str = "") -> int:
     """Number of the task that a slot warm for `warm_here` takes, while slots are warm for `warm` in all."""
     hashes_here = {task(0, name).problem for name in warm_here}
     hashes = hashes_here | {task(0, name).problem for name in warm}
-    chosen = queue.choose(HERE, hashes_here.__contains__, hashes.__contains__)
+    chosen = queue.choose(HERE, hashes_here.__contains__, lambda problem: int(problem in hashes))
     assert chosen is not None
     return chosen.number
 
@@ -53,6 +53,13 @@ def test_a_slot_takes_what_it_is_warm_for_first() -> None:
     queue = waiting(tasks("abcab"))
     assert [taken(queue, "b") for _ in range(2)] == [1, 4]
     assert [one.num_overtaken for one in queue] == [2, 0, 0]
+
+
+def test_who_finds_nothing_new_goes_where_the_fewest_are() -> None:
+    queue = waiting(tasks("aabbcc"))
+    at_work = {task(0, name).problem: number for name, number in (("a", 3), ("b", 1), ("c", 2))}
+    chosen = [queue.choose(HERE, lambda _: False, at_work.__getitem__) for _ in range(4)]
+    assert [one.number for one in chosen if one] == [2, 3, 4, 5]
 
 
 def test_a_slot_leaves_to_others_what_they_are_warm_for() -> None:
@@ -101,7 +108,7 @@ def test_a_task_that_comes_back_has_kept_its_place() -> None:
 def test_a_device_takes_only_what_may_run_on_it() -> None:
     queue = waiting([task(0, "a", "model:h100"), task(1, "a")])
     assert taken(queue, "") == 1
-    assert queue.choose(HERE, lambda _: True, lambda _: True) is None
+    assert queue.choose(HERE, lambda _: True, lambda _: 1) is None
     assert len(queue) == 1
 
 

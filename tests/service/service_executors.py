@@ -73,7 +73,7 @@ class ChoosyExecutor(TextExecutor):
 
     def rank(self, problem_hash: str) -> int:
         with self._lock:
-            return 0 if self._warmth.is_free(problem_hash) else 1 + self._warmth.is_met(problem_hash)
+            return 0 if self._warmth.is_free(problem_hash) else 1 + self._warmth.num_met(problem_hash)
 
     def submit(self, job: Job) -> Future[Evaluation]:
         with self._lock:

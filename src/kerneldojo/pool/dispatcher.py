@@ -105,7 +105,7 @@ class Dispatcher:
             free = [slot for slot in self._slots if not slot.reason and len(slot.running) < slot.num_lanes]
             if any(slot.device.kind != "cuda" or slot.warmth.is_free(problem_hash) for slot in free):
                 return 0
-            return 2 if any(slot.warmth.is_met(problem_hash) for slot in self._slots) else 1
+            return 1 + sum(slot.warmth.num_met(problem_hash) for slot in self._slots)
 
     def devices(self) -> Sequence[DeviceState]:
         """See `Executor.devices`."""

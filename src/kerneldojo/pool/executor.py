@@ -67,7 +67,7 @@ class Choosy(Protocol):
     def rank(self, problem_hash: str) -> int:
         """How gladly a job on this problem would be taken now: the lower, the more so. Thread-safe.
 
-        0 if a free slot has at hand what it takes, 1 if nobody has met the problem, 2 if what it takes is in use or
-        elsewhere, and would have to be made again.
+        0 if a free slot has at hand what it takes, 1 if nobody has met the problem, and the more, the more there is in
+        use or elsewhere of what it takes, which would have to be made again.
         """
         ...

@@ -92,14 +92,16 @@ class WaitingTasks:
             del self._queues[task.devices]
 
     def choose(
-        self, device: PooledDevice, is_warm_here: Callable[[str], bool], is_met: Callable[[str], bool]
+        self, device: PooledDevice, is_warm_here: Callable[[str], bool], num_met: Callable[[str], int]
     ) -> Task | None:
         """Take the task that a slot of `device` should do next; None if there is none for it.
+
+        One of a problem that the slot is warm for, else of the one that fewest are at: a new one, if there is any.
 
         Args:
             device: the slot's.
             is_warm_here: whether the slot has something at hand for a problem, by its hash.
-            is_met: whether any slot has, or will have when a verdict that is under way is there.
+            num_met: how much all slots have, or will have when verdicts that are under way are there.
         """
         heads = [queue for names, queue in self._queues.items() if device.is_among(names)]
         if not heads:
@@ -110,9 +112,8 @@ class WaitingTasks:
             first: dict[str, Task] = {}
             for one in islice(queue.values(), self._window):
                 first.setdefault(one.problem, one)
-            warm = (one for problem, one in first.items() if is_warm_here(problem))
-            cold = (one for problem, one in first.items() if not is_met(problem))
-            task = next(warm, None) or next(cold, head)
+            warm = next((one for problem, one in first.items() if is_warm_here(problem)), None)
+            task = warm or min(first.values(), key=lambda one: num_met(one.problem))
         if task is not head:
             head.num_overtaken += 1
         self.remove(task)

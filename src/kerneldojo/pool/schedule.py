@@ -72,10 +72,10 @@ class Schedule:
             self._loners.remove(loner)
             return loner
 
-        def is_met(problem_hash: str) -> bool:
-            return any(other.warmth.is_met(problem_hash) for other in slots)
+        def num_met(problem_hash: str) -> int:
+            return sum(other.warmth.num_met(problem_hash) for other in slots)
 
-        return self._waiting.choose(slot.device, slot.warmth.is_free, is_met)
+        return self._waiting.choose(slot.device, slot.warmth.is_free, num_met)
 
     def _alone_for(self, slot: Slot, slots: Sequence[Slot]) -> Task | None:
         mine = [task for task in self._loners if task.reserved_for is slot]

@@ -53,6 +53,6 @@ class Warmth:
         """Whether there is something at hand that nobody uses."""
         return problem_hash in self._kept
 
-    def is_met(self, problem_hash: str) -> bool:
-        """Whether there is, or will be when somebody's verdict is there."""
-        return problem_hash in self._kept or problem_hash in self._under_way
+    def num_met(self, problem_hash: str) -> int:
+        """How much there is, or will be when verdicts are there that are under way."""
+        return self._kept.get(problem_hash, 0) + self._under_way[problem_hash]

@@ -102,9 +102,9 @@ class Dispatcher:
         """See `Choosy.rank`; of tasks on their way the executor has not heard, and they take what it has at hand."""
         if self._choosy is None:
             return 0
-        if any(run.future is None and run.entry.problem == problem_hash for run in self.runs.values()):
-            return 2
-        return self._choosy.rank(problem_hash)
+        coming = sum(run.future is None and run.entry.problem == problem_hash for run in self.runs.values())
+        rank = self._choosy.rank(problem_hash)
+        return max(1, rank) + coming if coming else rank
 
     def _start(self, entry: Entry) -> None:
         run = Run(entry, time.monotonic())
