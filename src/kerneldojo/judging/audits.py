@@ -105,8 +105,7 @@ class Auditor:
         fresh: bool = False,
     ) -> AuditReport:
         """Return the report on a problem, from memory unless `fresh`; limits as for `problems.audit`."""
-        device = f"{_kind(reference.hosted.arena.device)} {memory_limit}{'' if may_be_cramped else ' roomy'}"
-        key = content_hash(VERSION, precision, torch.__version__, device, problem.hash)
+        key = _key(problem, kind_of(reference.hosted.arena.device), precision, memory_limit, may_be_cramped)
         report = None if fresh else self._memory.get(key) or self._read(key)
         if report is None:
             try:
@@ -125,6 +124,21 @@ class Auditor:
             if not report.lacks:  # Another time, or another machine, may have more of it.
                 self._write(key, report)
         self._memory[key] = report
+        return report
+
+    def known(
+        self, problem: Problem, kind: str, precision: str, memory_limit: int | None, *, may_be_cramped: bool
+    ) -> AuditReport | None:
+        """The report on a problem if there is one, for whoever has no runner of it yet; the rest as for `audit`.
+
+        Args:
+            problem, precision, memory_limit, may_be_cramped: see there.
+            kind: of the device, as from `kind_of`.
+        """
+        key = _key(problem, kind, precision, memory_limit, may_be_cramped)
+        report = self._memory.get(key) or self._read(key)
+        if report is not None:
+            self._memory[key] = report
         return report
 
     def forget_lacks(self, problem: Problem) -> None:
@@ -187,6 +201,11 @@ class Auditor:
             return  # Remembering is a convenience: a read-only home only makes the next process audit again.
 
 
-def _kind(device: torch.device) -> str:
+def kind_of(device: torch.device) -> str:
     """What decides what an audit finds: the make of a GPU, not its number."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def _key(problem: Problem, kind: str, precision: str, memory_limit: int | None, may_be_cramped: bool) -> str:
+    device = f"{kind} {memory_limit}{'' if may_be_cramped else ' roomy'}"
+    return content_hash(VERSION, precision, torch.__version__, device, problem.hash)

@@ -60,16 +60,21 @@ def audit_on_cuda(
 ) -> AuditReport:
     """Audit a problem with a reference runner and nothing else: with more memory than in a verdict, if it is alone.
 
-    What a problem may need is counted by what a verdict has, though.
+    What a problem may need is counted by what a verdict has, though. What is known needs no runner, which would have a
+    context and nearly all of the memory only to be asked nothing.
 
     Raises:
         Ruling: its source does not import.
     """
+    limit, may_be_cramped = bench.room(guest).heap_bytes, not bench.has_more(guest)
+    kind = bench.name or "cpu"
+    known = auditor.known(problem, kind, protocol.precision, limit, may_be_cramped=may_be_cramped)
+    if known is not None and not fresh:
+        return known
     room = bench.auditing if guest.is_alone else None
     with bench.lent_reference(problem, protocol, guest, room) as reference:
         reference.post_open()
         reference.prepare()
-        limit, may_be_cramped = bench.room(guest).heap_bytes, not bench.has_more(guest)
         return auditor.audit(problem, reference, protocol.precision, limit, may_be_cramped=may_be_cramped, fresh=fresh)
 
 
