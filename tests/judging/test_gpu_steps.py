@@ -157,6 +157,8 @@ class Windows:
         self.is_host_slow = False
         """Whether launches may bind what is timed, on cores that were slow: unless kernels take `BUSY_US` of a call."""
         self.call_us = 60.0
+        self.layout = "dense"
+        """Of the reference's output."""
         self.drawn: list[list[bool]] = []
         """Which calls were placebos, verdict by verdict."""
         self.everybody: list[Session] = []
@@ -170,6 +172,7 @@ class Windows:
         quick = SimpleNamespace(windows=[Window(8, 8 * self.call_us), Window(1, self.call_us)])
         match.result = SimpleNamespace(fitted={}, series={"contestant": quick, "reference": quick})
         match.reference_changes_inputs, match.inputs = False, Inputs()
+        match.layouts, match.outputs = ["dense"], [self.layout]
         return match
 
     post_twin = staticmethod(preparation.post_twin)
@@ -189,7 +192,6 @@ class Windows:
 
     def play(self, _: Any, __: Any, match: Any, ___: Any, ____: Any, drawn: list[bool]) -> list[bool]:
         """Calls of the instance that was timed, silenced or not, each on its own."""
-        assert match.inputs.can_refresh
         self.drawn.append(drawn)
         right: list[bool] = []
         for is_placebo in drawn:

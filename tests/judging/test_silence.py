@@ -100,16 +100,23 @@ def test_who_is_slow_has_a_twin(
     assert refused(judge(bench, DECOY, tmp_path, IN_PLACE)).status is Status.EXPLOIT
 
 
-def test_who_has_the_device_to_itself_has_a_twin(
-    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("layout", ["dense", "transposed"])
+def test_who_has_the_device_to_itself_needs_a_twin_where_outputs_do_not_lie_alike(
+    bench: HostBench,
+    windows: Windows,
+    asked: dict[Session, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    layout: str,
 ) -> None:
-    """Nothing is left there of what was drawn, to make inputs of that nobody has seen."""
+    """Nothing is left there of what was drawn, and there is no room for whole outputs."""
     room = bench.room
     monkeypatch.setattr(bench, "room", lambda guest: replace(room(guest), in_place=True))
+    windows.layout = layout
     passed(judge(bench, HONEST, tmp_path, IN_PLACE))
-    _, contestant, twin = asked
-    assert "arm" not in asked[contestant]
-    assert asked[twin][-1] == "call"
+    _, contestant, *twins = asked
+    assert ("arm" in asked[contestant]) == (layout == "dense")
+    assert len(twins) == (layout != "dense")
 
 
 @pytest.mark.parametrize("word", ["# getattr", "import ctypes", "from triton.runtime import driver"])

@@ -4,9 +4,10 @@ Which is which is drawn in secret, and nothing that a call can see without tryin
 on its kernels is wrong in every placebo and right in all others. Who does not, and would break on purpose to look as if
 it did, has to guess, and is right about one time in 250. No figure comes of it, so others may use the device meanwhile.
 
-The calls are windows of the instance that was timed, on inputs that nobody has seen, and what they do not write is NaN.
-Their outputs are looked at as those of timed calls are: sampled in places that are drawn afterwards, against what the
-reference returns.
+The calls are windows of the instance that was timed, on inputs that nobody has seen, or on those of its last windows
+where there is no memory to make others of; what they do not write is NaN. Whoever knows its answers by heart is right
+in all. Their outputs are looked at as those of timed calls are: sampled in places that are drawn afterwards, against
+what the reference returns.
 """
 
 from __future__ import annotations
@@ -83,8 +84,9 @@ def play(
                 one.arena.page.go(0, pages.RELEASE)
                 nap(guest, one)
             some = placebos[start : start + most]
-            prepared.inputs.refresh(len(some))
-            torch.cuda.synchronize()
+            if prepared.inputs.can_refresh:
+                prepared.inputs.refresh(len(some))
+                torch.cuda.synchronize()
             # Who is late is killed: not a reference for being slow beside others.
             right = _called(guest, theirs, len(some), match.reference.hosted.remaining)
             mine.arena.page.put_placebos(some)

@@ -55,8 +55,10 @@ def is_mute_in_place(bench: Any, guest: Guest, match: Match, prepared: Prepared,
         prepared: what was.
         findings: how.
     """
-    if prepared.reference_changes_inputs or not prepared.inputs.can_refresh or not placebos.are_quick(prepared):
+    if prepared.reference_changes_inputs or not placebos.are_quick(prepared):
         return False  # Both sides would need the inputs as they were; and slow calls are dearer than a twin.
+    if not prepared.inputs.can_refresh and prepared.layouts != prepared.outputs:
+        return False  # There is no room to look at whole outputs, as has to be done where they do not lie alike.
     party = match.contestant
     # Of its own time there may be none left: then it would seem to hang.
     party.hosted.extend(max(0.0, findings.protocol.cause_timeout + TWIN_SECONDS - party.hosted.remaining))
