@@ -27,6 +27,7 @@ from typing import Any
 from kerneldojo.pool import LocalPool, PoolConfig
 from kerneldojo.problems.suite import load_suite
 from kerneldojo.schema import Candidate, Evaluation, Job, Problem
+from kerneldojo.schema.pace import Pace
 
 COPY = """
 
@@ -139,11 +140,15 @@ def main() -> None:
     parser.add_argument("--size", choices=["full", "small"], default="full", help="of our own problems")
     parser.add_argument("--num", type=int, default=20, help="problems, evenly spread over the suite")
     parser.add_argument("--samples", type=int, default=4, help="candidates of each")
+    parser.add_argument("--larger-shares", action="store_true", help="as the pace's setting of that name")
     parser.add_argument("--seconds", type=float, default=500.0, help="after which it ends")
     parser.add_argument("--out", type=Path, default=Path("suites"))
     arguments = parser.parse_args()
     problems = spread(load_suite(arguments.suite, arguments.size), arguments.num)
-    pool = LocalPool([arguments.device], None, PoolConfig(num_verdicts_per_gpu=arguments.at_once, remember=0))
+    pace = Pace(larger_shares=arguments.larger_shares)
+    pool = LocalPool(
+        [arguments.device], None, PoolConfig(num_verdicts_per_gpu=arguments.at_once, remember=0, pace=pace)
+    )
     try:
         rows = judged(pool, problems, arguments.device, arguments.samples, arguments.seconds)
     finally:
@@ -151,6 +156,7 @@ def main() -> None:
     found = {
         "suite": re.sub(r".*/", "", arguments.suite),
         "at_once": arguments.at_once,
+        "pace": pace.model_dump(),
         **described(rows),
         "rows": rows,
     }

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -110,12 +110,18 @@ class HostBench(Bench):
     stopwatch = None
 
     def __init__(
-        self, server: ForkServer, capacity: int, num_kept: int, part_bytes: int = 1 << 28, pace: Pace | None = None
+        self,
+        server: ForkServer,
+        capacity: int,
+        num_kept: int,
+        part_bytes: int = 1 << 28,
+        pace: Pace | None = None,
+        larger: Sequence[Shares] = (),
     ) -> None:
         whole, auditing = Shares(1, 1, 1 << 28), Shares(1, 0, 1 << 28)
         num_ahead = pace.contexts_ahead if pace is not None and capacity > 1 else 0
         shares = Shares(capacity, num_kept, part_bytes, num_ahead=num_ahead)
-        super().__init__(server, shares, "h100", whole=whole, auditing=auditing, pace=pace)
+        super().__init__(server, shares, "h100", whole=whole, auditing=auditing, pace=pace, larger=larger)
         self.given: list[Shares] = []
 
     def new_arena(self, inputs: Any, shares: Shares, *, silent: bool = False, is_runners: bool = False) -> Arena:
@@ -747,6 +753,43 @@ def test_a_problem_too_large_for_a_share_is_judged_alone_with_all_memory(
     other = Problem(name="small", source=PROBLEM.source.replace("4, 256", "1, 8"))
     passed(judge(bench, HONEST, tmp_path, problem=other))
     assert set(bench.given) == {bench.shares}, "others are not its affair"
+    bench.close()
+
+
+@pytest.mark.parametrize(("part_bytes", "room"), [(4 << 10, 1), (1 << 10, 2)], ids=["half", "a quarter"])
+def test_a_problem_too_large_for_a_share_is_judged_beside_others_like_it_where_it_fits(
+    server: ForkServer, windows: Windows, tmp_path: Path, part_bytes: int, room: int
+) -> None:
+    larger = (Shares(2, 0, 8 * part_bytes), Shares(2, 0, 64 * part_bytes))
+    bench = HostBench(server, 4, 1, part_bytes, larger=larger)
+    findings = passed(judge(bench, HONEST, tmp_path))
+    assert findings.oracle == "float64"
+    assert bench.large == {PROBLEM.hash: room}
+    tried = list(dict.fromkeys(bench.given))
+    assert tried == [bench.shares, *larger[:room]], "in this order, and never alone"
+    assert idle(bench) == []
+
+    bench.given.clear()
+    verdicts: list[Findings] = []
+    together = threading.Barrier(2, timeout=60)
+    draw = windows.draw
+
+    def drawn(match: Any, *rest: Any, **more: Any) -> list[Any]:
+        together.wait()
+        return draw(match, *rest, **more)
+
+    windows.draw = drawn  # type: ignore[method-assign]
+    threads = [
+        threading.Thread(target=lambda: verdicts.append(passed(judge(bench, HONEST, tmp_path, IN_PLACE))))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert len(verdicts) == 2, "each waited for the other in the middle of its verdict"
+    assert set(bench.given) == {larger[room - 1]}, "it is known by then"
+    assert all("held" in one.stage_seconds for one in verdicts), "they had company"
     bench.close()
 
 

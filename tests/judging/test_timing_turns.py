@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,18 @@ def test_problems_of_ordinary_size_have_room_in_a_share(gib: int, capacity: int)
     assert shares.exchange_bytes >= 7 * (64 << 20), "what an audit or a round places for tensors of 64 MiB"
     assert shares.heap_bytes >= 0.8 * GIB, "a product of two, in double precision"
     assert shares.num_kept >= capacity or capacity in (3, 8)
+
+
+@pytest.mark.parametrize("gib", [24, 80, 141])
+@pytest.mark.parametrize("capacity", range(1, 13))
+def test_larger_shares_fit_and_are_for_larger_problems_each(gib: int, capacity: int) -> None:
+    usual, whole = Shares.of(capacity, gib * GIB, 6), Shares.whole(gib * GIB)
+    larger = Shares.larger(usual.capacity, gib * GIB)
+    assert [one.capacity for one in larger] == [num for num in (usual.capacity // 2, usual.capacity // 4) if num >= 2]
+    assert all(one.most_bytes <= gib * GIB for one in larger)
+    sizes = [one.part_bytes for one in (usual, *larger, whole)]
+    assert all(2 * less <= more for less, more in pairwise(sizes[1:-1]))
+    assert sizes == sorted(sizes)
 
 
 def test_who_is_judged_alone_has_it_from_the_beginning() -> None:

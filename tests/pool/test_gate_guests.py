@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from sleepers import Sleeper
 
 from kerneldojo.judging.canary import Canary
 from kerneldojo.judging.ends import Infrastructure
-from kerneldojo.judging.gate import Gate
+from kerneldojo.judging.gate import MOST_OVERTAKEN, Gate
 from kerneldojo.judging.host import COMPILE_ARENA_BYTES
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
 from kerneldojo.judging.protocol import Protocol
@@ -118,6 +118,76 @@ def test_one_that_is_alone_lets_nobody_in_and_waits_for_those_inside() -> None:
     alone_leaves.set()
     assert all(map(finished, threads))
     assert after.is_set()
+
+
+class Rooms:
+    """Threads that go through a gate with rooms for four, two and one; who is inside, and in which order they came."""
+
+    def __init__(self) -> None:
+        self.gate = Gate(4, larger=(2,))
+        self.came: list[tuple[int, str]] = []
+        self._leave: dict[str, threading.Event] = {}
+        self._threads: list[threading.Thread] = []
+
+    def send(self, room: int, name: str) -> None:
+        leave = self._leave[name] = threading.Event()
+
+        def go() -> None:
+            with self.gate.admit(room, alone=room == 2) as guest:
+                self.came.append((room, name))
+                guest.wait(leave.wait, 60.0)
+
+        num_there = len(self.gate._entrance) + len(self.came)
+        self._threads.append(threading.Thread(target=go, daemon=True))
+        self._threads[-1].start()
+        self.wait(lambda: len(self.gate._entrance) + len(self.came) > num_there)
+
+    def leave(self, *names: str) -> None:
+        num_inside = len(self.gate._guests)
+        for name in names:
+            self._leave[name].set()
+        self.wait(lambda: len(self.gate._guests) != num_inside or bool(self.gate._entrance) is False)
+
+    def wait(self, is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 20
+        while not is_so() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(0.05)
+
+    def close(self) -> None:
+        for leave in self._leave.values():
+            leave.set()
+        assert all(map(finished, self._threads))
+
+
+def test_those_of_one_room_are_inside_at_a_time() -> None:
+    rooms = Rooms()
+    for room, name in ((0, "a"), (1, "b"), (1, "c"), (1, "d"), (2, "e")):
+        rooms.send(room, name)
+    assert rooms.came == [(0, "a")]
+    rooms.leave("a")
+    assert sorted(rooms.came) == [(0, "a"), (1, "b"), (1, "c")], "there is room for two"
+    rooms.leave("b", "c")
+    assert rooms.came[-1] == (1, "d")
+    rooms.leave("d")
+    assert rooms.came[-1] == (2, "e")
+    rooms.close()
+
+
+def test_who_needs_another_room_is_passed_by_those_who_do_not_but_not_for_ever() -> None:
+    rooms = Rooms()
+    rooms.send(0, "first")
+    rooms.send(1, "large")
+    for number in range(MOST_OVERTAKEN + 1):
+        rooms.send(0, f"passes {number}")
+        if number:
+            rooms.leave(f"passes {number - 1}")
+    assert rooms.came[1:] == [(0, f"passes {number}") for number in range(MOST_OVERTAKEN)]
+    rooms.leave("first")
+    assert rooms.came[-1] == (1, "large")
+    rooms.leave("large")
+    assert rooms.came[-1] == (0, f"passes {MOST_OVERTAKEN}")
+    rooms.close()
 
 
 def test_what_is_done_beside_windows_holds_nobody_up(sleeper: Sleeper) -> None:

@@ -8,7 +8,7 @@ it will be. How much all of that is, `judging.shares` says.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from kerneldojo.devices.cuda.driver import CudaError
@@ -30,12 +30,20 @@ class BenchMemory(ABC):
     """Arenas for the processes of verdicts; what a device has to say of them is abstract here.
 
     Args:
-        shares, whole, auditing: see `gated_bench.Bench`.
+        shares, whole, auditing, larger: see `gated_bench.Bench`.
     """
 
-    def __init__(self, shares: Shares, whole: Shares | None = None, auditing: Shares | None = None) -> None:
+    def __init__(
+        self,
+        shares: Shares,
+        whole: Shares | None = None,
+        auditing: Shares | None = None,
+        larger: Sequence[Shares] = (),
+    ) -> None:
         self.shares = shares
         self.whole = whole or shares
+        self.rooms = (shares, *larger, self.whole)
+        """Divisions by the size of what fits, one of which holds at a time: see `Gate.admit`."""
         self.auditing = auditing or self.whole
         self.timed = Turns(shares.num_timed) if shares.num_timed else None
         """Who has memory for timing; None where everybody has it from the beginning."""
@@ -73,8 +81,8 @@ class BenchMemory(ABC):
         """Say of memory that was taken ahead whose it has become: a contestant's, or a silent twin's."""
 
     def room(self, guest: Guest) -> Shares:
-        """The memory of one verdict: its share, or all of it while nobody else is there."""
-        return self.whole if guest.is_alone else self.shares
+        """The memory of one verdict: its share in the division that holds."""
+        return self.rooms[guest.room]
 
     def has_more(self, guest: Guest) -> bool:
         """Whether it would have more if it were judged alone."""

@@ -40,7 +40,10 @@ log = logging.getLogger(__name__)
 def judge_on_cuda(bench: Bench, auditor: Auditor, language: Language, findings: Findings) -> None:
     """Fill in `findings`; raises `Ruling` where the candidate does not pass."""
     findings.device = f"{bench.device} ({bench.name})"
-    if findings.problem.hash not in bench.large and not _wants_more(bench, auditor, language, findings):
+    room: int | None = bench.large.get(findings.problem.hash, 0)
+    while room is not None and room < len(bench.rooms) - 1:
+        room = _judge_beside(bench, auditor, language, findings, room)
+    if room is None:
         return
     with bench.gate.admit(alone=True) as guest:
         try:
@@ -78,32 +81,34 @@ def audit_on_cuda(
         return auditor.audit(problem, reference, protocol.precision, limit, may_be_cramped=may_be_cramped, fresh=fresh)
 
 
-def _wants_more(bench: Bench, auditor: Auditor, language: Language, findings: Findings) -> bool:
-    """Judge beside others; whether that came to nothing for want of memory, so that it is to be judged alone.
+def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: Findings, room: int) -> int | None:
+    """Judge beside others; where next, if that came to nothing for want of memory.
 
-    Host memory is each one's own; of the device's, others had a part, and perhaps more than their part.
+    Host memory is each one's own; of the device's, others had a part, and perhaps more than their part. So a candidate
+    that ran out of it is judged again alone, and a problem that does not fit where there is more.
     """
-    with bench.gate.admit() as guest:
+    alone = len(bench.rooms) - 1
+    with bench.gate.admit(room) as guest:
         try:
             _Verdict(bench, auditor, language, findings, guest).judge()
-            return False
+            return None
         except Ruling as ruling:
             if ruling.lacks != "memory" or not (guest.had_company or bench.has_more(guest)):
                 raise
             if ruling.status is Status.OUT_OF_MEMORY:
                 findings.notes.append("ran out of device memory beside other candidates, and was judged again alone")
-            else:
-                bench.large.add(findings.problem.hash)
-                log.info("%s is judged alone from now on: %s", findings.problem.name, ruling.message)
-            return True
+                return alone
+            bench.large[findings.problem.hash] = room + 1
+            log.info("%s has more memory from now on: %s", findings.problem.name, ruling.message)
+            return room + 1
         except RuntimeError as error:  # It was the judge that had no room for what came back.
             if not is_out_of_memory(error) or not bench.has_more(guest):
                 raise
             findings.notes.append("the judge ran out of device memory beside other candidates, and judged it alone")
             log.info("%s is judged alone this time: %s", findings.problem.name, error)
             if not guest.had_company:
-                bench.large.add(findings.problem.hash)
-            return True
+                bench.large[findings.problem.hash] = room + 1
+            return alone
         finally:
             if guest.had_company:  # Within the stages, not beside them.
                 findings.stage_seconds["held"] = round(guest.seconds_held, 4)
@@ -142,7 +147,7 @@ class _Verdict:
                 twin.rehearse = partial(rehearse_twin, match)
             is_in_place = not parties.needs_twin
             self._play(match, twin, is_in_place=is_in_place)
-            is_late = bench.timed is not None and not guest.is_alone
+            is_late = bench.timed is not None and guest.room == 0
             ask_turn = self._ask_turn if is_late else None
             Measurement(bench, guest, findings, parties.workshop, match, twin, is_in_place, ask_turn).take()
 

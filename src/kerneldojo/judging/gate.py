@@ -19,13 +19,26 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from kerneldojo.judging.cores import Cores
 from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.seats import Cleared, reserved_for
 from kerneldojo.judging.stops import Stop, freeze, thaw
+
+MOST_OVERTAKEN = 16
+"""How often whoever is first at the entrance, but needs another room than those inside, is passed by one who does not:
+until all have left nobody comes in."""
+
+
+@dataclass
+class Ticket:
+    """One verdict at the entrance."""
+
+    room: int
+    num_overtaken: int = 0
 
 
 class Gate:
@@ -35,19 +48,29 @@ class Gate:
         capacity: verdicts at once. With 1 it is a lock, and windows cost nothing.
         cores: some reserved for what has a window; None for none.
         most_in_a_row: windows for which everybody is stopped but once, where so many are waited for.
+        larger: verdicts at once in other rooms, whose memory is divided in another way: only those of one room are
+            inside at a time. One room more is for one verdict alone.
     """
 
-    def __init__(self, capacity: int = 1, cores: Cores | None = None, most_in_a_row: int = 1) -> None:
+    def __init__(
+        self,
+        capacity: int = 1,
+        cores: Cores | None = None,
+        most_in_a_row: int = 1,
+        larger: Sequence[int] = (),
+    ) -> None:
         if capacity < 1:
             raise ValueError(f"a gate lets at least one verdict in, not {capacity}")
         if most_in_a_row < 1:
             raise ValueError(f"at least one window in a row, not {most_in_a_row}")
         self.capacity, self.most_in_a_row = capacity, most_in_a_row
+        self._capacities = (capacity, *larger, 1)
+        self._most_overtaken = MOST_OVERTAKEN if larger else 0
         self._cores = cores
         self._stop = Stop()
         self._changed = threading.Condition()
         self._guests: list[Guest] = []
-        self._entrance = deque[object]()
+        self._entrance = deque[Ticket]()
         self._windows = deque[Guest]()
         self._owner: Guest | None = None
         self.on_open: Callable[[], None] = lambda: None
@@ -56,17 +79,21 @@ class Gate:
         """Called when it closes."""
 
     @contextmanager
-    def admit(self, *, alone: bool = False) -> Generator[Guest]:
-        """Let one verdict in, in order of arrival, once there is room.
+    def admit(self, room: int = 0, *, alone: bool = False) -> Generator[Guest]:
+        """Let one verdict in once there is room, in order of arrival, but for `MOST_OVERTAKEN`.
 
         Args:
-            alone: let nobody else in while it is inside.
+            room: which one.
+            alone: let nobody else in while it is inside; then it is the last room.
         """
-        guest, ticket = Guest(self, is_alone=alone), object()
+        room = len(self._capacities) - 1 if alone else room
+        guest, ticket = Guest(self, room, is_alone=alone), Ticket(room)
         with self._changed:
             self._entrance.append(ticket)
             try:
-                self._changed.wait_for(lambda: self._entrance[0] is ticket and self._has_room(alone=alone))
+                self._changed.wait_for(lambda: self._is_next(ticket) and self._has_room(room))
+                if self._entrance[0] is not ticket:
+                    self._entrance[0].num_overtaken += 1
                 self._guests.append(guest)
                 if len(self._guests) > 1:
                     for inside in self._guests:
@@ -82,10 +109,18 @@ class Gate:
                 self._guests.remove(guest)
                 self._changed.notify_all()
 
-    def _has_room(self, *, alone: bool) -> bool:
-        if self._owner is not None or any(guest.is_alone for guest in self._guests):
+    def _is_next(self, ticket: Ticket) -> bool:
+        """Whether it is the first, or may pass that: as the first of those who need the room of those inside."""
+        first = self._entrance[0]
+        if ticket is first or first.num_overtaken >= self._most_overtaken or not self._guests:
+            return ticket is first
+        inside = self._guests[0].room
+        return first.room != inside and ticket is next((one for one in self._entrance if one.room == inside), None)
+
+    def _has_room(self, room: int) -> bool:
+        if self._owner is not None or any(guest.room != room for guest in self._guests):
             return False
-        return len(self._guests) < (1 if alone else self.capacity)
+        return len(self._guests) < self._capacities[room]
 
     def open_for(self, guest: Guest) -> None:
         """Open a window: wait for its turn, hold and freeze the others, unless somebody hands the device over.

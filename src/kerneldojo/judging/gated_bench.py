@@ -52,6 +52,7 @@ class Bench(BenchMemory):
         auditing: the same for one audit that does; by default as for a verdict.
         device: as a session's request names it.
         cores, pace: see `CudaBench`.
+        larger: divisions for fewer verdicts, tried in this order before one is judged with `whole`.
     """
 
     name = ""
@@ -65,14 +66,16 @@ class Bench(BenchMemory):
         whole: Shares | None = None,
         auditing: Shares | None = None,
         pace: Pace | None = None,
+        larger: Sequence[Shares] = (),
     ) -> None:
-        super().__init__(shares, whole, auditing)
+        super().__init__(shares, whole, auditing, larger)
         self.pace = pace or Pace()
         self.server = server
-        self.large = set[str]()
-        """Hashes of problems that were found to need more than a share: they are judged alone."""
+        self.large = dict[str, int]()
+        """Rooms, by hash, of problems that were found to need more than a share."""
         self.device = device
-        self.gate = Gate(shares.capacity, Cores.of(cores), self.pace.windows_in_a_row)
+        several = [division.capacity for division in larger]
+        self.gate = Gate(shares.capacity, Cores.of(cores), self.pace.windows_in_a_row, several)
         """A timing window has the device to itself."""
         self.blanks: Blanks | None = None
         """Processes with an open device that are nobody's yet; None where contexts are made as they are needed."""

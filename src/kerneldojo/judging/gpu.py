@@ -68,14 +68,17 @@ class CudaBench(Bench):
             server = begun
         elif begun is not None:
             begun.close()
+        pace = pace or Pace()
+        shares = Shares.of(num_verdicts, total_bytes, pace.contexts_ahead)
         super().__init__(
             server,
-            Shares.of(num_verdicts, total_bytes, (pace or Pace()).contexts_ahead),
+            shares,
             f"cuda:{index}",
             cores,
             Shares.whole(total_bytes),
             Shares.auditing(total_bytes),
             pace,
+            Shares.larger(shares.capacity, total_bytes) if pace.larger_shares else (),
         )
         self.index = index
         self.name = properties.name

@@ -29,9 +29,9 @@ class Budget(Protocol):
 class Guest:
     """One verdict under way, at the gate. Belongs to one thread."""
 
-    def __init__(self, gate: Gate, *, is_alone: bool = False) -> None:
+    def __init__(self, gate: Gate, room: int = 0, *, is_alone: bool = False) -> None:
         self._gate = gate
-        self.is_alone = is_alone
+        self.room, self.is_alone = room, is_alone
         self.had_company = False
         """Whether another verdict was under way at any time: then memory, for one, was not all its own."""
         self.is_measuring = False

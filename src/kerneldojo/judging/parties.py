@@ -105,7 +105,7 @@ class Parties:
         once more to see whether there is anything to build. Nor where CUDA C++ may be compiled in another way: what is
         opened ahead is lean, and functions that call themselves have less of a stack in it.
         """
-        return self.bench.blanks is not None and not self.guest.is_alone and not self.brings_cuda
+        return self.bench.blanks is not None and self.guest.room == 0 and not self.brings_cuda
 
     @property
     def brings_cuda(self) -> bool:
@@ -235,7 +235,7 @@ class Parties:
             session.kill()
         taken = self.bench.free_bytes() - before - len(self.sessions) * CONTEXT_BYTES
         if taken > MOST_BESIDE_BYTES:
-            self.bench.large.discard(self.findings.problem.hash)  # Nothing of this was the problem's size.
+            self.bench.large.pop(self.findings.problem.hash, None)  # Nothing of this was the problem's size.
             self.auditor.forget_lacks(self.findings.problem)
             reason = f"it took {taken / (1 << 30):.1f} GiB of device memory beside what it was given"
             raise Ruling(Status.OUT_OF_MEMORY, reason, lacks="memory") from None

@@ -14,7 +14,9 @@ rounds.
 Processes that were opened ahead have a contestant's first share where what is timed gets its memory late and there is
 room for it. Else they have none: elsewhere what a contestant has depends on its runner.
 
-A problem that does not fit is judged alone, with all of the device and another division: no runner is kept, inputs have
+A problem that does not fit is judged beside others that do not, half as many at once or a quarter, where
+`Pace.larger_shares` says so: nothing is kept or made ahead then, and memory for timing is there from the beginning.
+What fits nowhere else is judged alone, with all of the device and another division: no runner is kept, inputs have
 two parts (a slope needs two sets of them), and results stay in the heap, from which the judge copies them, so that an
 exchange holds arguments alone. Its audit comes first, when there is a reference runner and no more, and the judge needs
 the answers to several draws at once. On 150 GB the largest tensor may have 8 GiB, where a share of one allows 4.2.
@@ -177,6 +179,12 @@ class Shares:
             num_timed=num_timed,
             are_furnished=are_furnished,
         )
+
+    @classmethod
+    def larger(cls, num_verdicts: int, total_bytes: int) -> tuple[Shares, ...]:
+        """Divisions for problems that need more than a share of so many: each for half as many, down to two."""
+        fewer = [num_verdicts >> halvings for halvings in range(1, num_verdicts.bit_length() - 1)]
+        return tuple(cls(num, 0, _part_bytes(total_bytes, num, contexts_bytes(num, 0))) for num in fewer)
 
     @classmethod
     def whole(cls, total_bytes: int) -> Shares:
