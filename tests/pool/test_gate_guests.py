@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -127,7 +127,7 @@ class Rooms:
         self.gate = Gate(4, larger=(2,))
         self.came: list[tuple[int, str]] = []
         self._leave: dict[str, threading.Event] = {}
-        self._threads: list[threading.Thread] = []
+        self._threads: dict[str, threading.Thread] = {}
 
     def send(self, room: int, name: str) -> None:
         leave = self._leave[name] = threading.Event()
@@ -137,27 +137,29 @@ class Rooms:
                 self.came.append((room, name))
                 guest.wait(leave.wait, 60.0)
 
-        num_there = len(self.gate._entrance) + len(self.came)
-        self._threads.append(threading.Thread(target=go, daemon=True))
-        self._threads[-1].start()
-        self.wait(lambda: len(self.gate._entrance) + len(self.came) > num_there)
+        self._threads[name] = threading.Thread(target=go, daemon=True)
+        self._threads[name].start()
+        time.sleep(0.05)
 
     def leave(self, *names: str) -> None:
-        num_inside = len(self.gate._guests)
         for name in names:
             self._leave[name].set()
-        self.wait(lambda: len(self.gate._guests) != num_inside or bool(self.gate._entrance) is False)
-
-    def wait(self, is_so: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 20
-        while not is_so() and time.monotonic() < deadline:
-            time.sleep(0.005)
+        assert all(finished(self._threads[name]) for name in names)
         time.sleep(0.05)
+
+    def has_come(self, *names: str) -> bool:
+        """Whether they are the last that came."""
+        deadline = time.monotonic() + 20
+        while not (is_so := sorted(name for _, name in self.came[-len(names) :]) == sorted(names)):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.01)
+        return is_so
 
     def close(self) -> None:
         for leave in self._leave.values():
             leave.set()
-        assert all(map(finished, self._threads))
+        assert all(map(finished, self._threads.values()))
 
 
 def test_those_of_one_room_are_inside_at_a_time() -> None:
@@ -166,11 +168,13 @@ def test_those_of_one_room_are_inside_at_a_time() -> None:
         rooms.send(room, name)
     assert rooms.came == [(0, "a")]
     rooms.leave("a")
-    assert sorted(rooms.came) == [(0, "a"), (1, "b"), (1, "c")], "there is room for two"
-    rooms.leave("b", "c")
-    assert rooms.came[-1] == (1, "d")
+    assert rooms.has_come("a", "b", "c")
+    rooms.leave("b")
+    assert rooms.has_come("d"), "there is room for two"
+    rooms.leave("c")
+    assert rooms.has_come("d")
     rooms.leave("d")
-    assert rooms.came[-1] == (2, "e")
+    assert rooms.has_come("e")
     rooms.close()
 
 
@@ -178,15 +182,16 @@ def test_who_needs_another_room_is_passed_by_those_who_do_not_but_not_for_ever()
     rooms = Rooms()
     rooms.send(0, "first")
     rooms.send(1, "large")
-    for number in range(MOST_OVERTAKEN + 1):
+    for number in range(MOST_OVERTAKEN):
         rooms.send(0, f"passes {number}")
-        if number:
-            rooms.leave(f"passes {number - 1}")
-    assert rooms.came[1:] == [(0, f"passes {number}") for number in range(MOST_OVERTAKEN)]
+        assert rooms.has_come(f"passes {number}")
+        rooms.leave(f"passes {number}")
+    rooms.send(0, "waits")
+    assert rooms.has_come(f"passes {MOST_OVERTAKEN - 1}")
     rooms.leave("first")
-    assert rooms.came[-1] == (1, "large")
+    assert rooms.has_come("large")
     rooms.leave("large")
-    assert rooms.came[-1] == (0, f"passes {MOST_OVERTAKEN}")
+    assert rooms.has_come("waits")
     rooms.close()
 
 

@@ -1,12 +1,10 @@
-"""Bursts beside others: how many calls, how often, without a device. The call loop is a thread's here."""
+"""Bursts beside others: how many calls, how often, without a device and with a clock of our own."""
 
 from __future__ import annotations
 
-import contextlib
 import math
-import threading
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,34 +13,28 @@ from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.page import Page
 
 
-@contextlib.contextmanager
-def served(serve: Callable[[int], int]) -> Generator[tuple[Page, list[int]]]:
-    """A page whose windows of so many calls `serve` makes, and the lengths of those it was told of."""
-    page = Page.create((1 << 20,))
-    theirs, lengths = Page.open(page.fd), list[int]()
+class Served:
+    """A process whose windows of so many calls take as many seconds as `takes` says."""
 
-    def loop() -> None:
-        while True:
-            length, flags = theirs.wait_go(10)
-            if not length and not flags:
-                return
-            if length:
-                lengths.append(length)
-            theirs.done(serve(length) if length else pages.OK, 1)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, takes: Callable[[int], float], state: int = pages.OK) -> None:
+        self.lengths: list[int] = []
+        self._takes, self._state, self._now = takes, state, 1000.0
+        self._page = Page.create((1 << 20,))
+        self._theirs = Page.open(self._page.fd)
+        clock = SimpleNamespace(perf_counter_ns=lambda: int(1e9 * self._now), monotonic=lambda: self._now)
+        monkeypatch.setattr(bursts, "time", clock)
 
-    thread = threading.Thread(target=loop)
-    thread.start()
-    try:
-        yield page, lengths
-    finally:
-        page.go(0)
-        thread.join(20)
-        assert not thread.is_alive()
+    def is_little(self, longest: int, most_us: float) -> bool:
+        """Whether it says that a call takes no more than that."""
+        return bursts.is_little(self._page, longest, self._wait, lambda us: us < most_us)
 
-
-def is_little(page: Page, longest: int, most_us: float) -> bool:
-    wait = lambda: page.wait_done(time.monotonic() + 10, lambda: None)  # noqa: E731
-    return bursts.is_little(page, longest, lambda: wait() and None, lambda us: us < most_us)
+    def _wait(self) -> None:
+        length, flags = self._theirs.wait_go(10)
+        assert length or flags == pages.RELEASE
+        if length:
+            self.lengths.append(length)
+            self._now += self._takes(length)
+        self._theirs.done(self._state if length else pages.OK, 1)
 
 
 def test_short_calls_share_what_a_window_costs() -> None:
@@ -52,42 +44,27 @@ def test_short_calls_share_what_a_window_costs() -> None:
     assert bursts.num_calls(5, 35.0) == bursts.num_calls(5, math.inf) == 5
 
 
-@pytest.mark.parametrize("num_late", [0, 1, 4])
-def test_one_window_that_nobody_disturbed_is_enough(num_late: int) -> None:
+@pytest.mark.parametrize("num_late", [0, 1, bursts.NUM_TRIES - 1])
+def test_one_window_that_nobody_disturbed_is_enough(monkeypatch: pytest.MonkeyPatch, num_late: int) -> None:
     late = [0.06] * num_late
-
-    def serve(_: int) -> int:
-        time.sleep(late.pop() if late else 0.0)
-        return pages.OK
-
-    with served(serve) as (page, lengths):
-        assert is_little(page, 63, 800.0)
-    assert set(lengths) == {63}
-    assert num_late < len(lengths) <= bursts.NUM_TRIES
+    served = Served(monkeypatch, lambda _: late.pop() if late else 0.0005)
+    assert served.is_little(63, 30.0)
+    assert served.lengths == [63] * (num_late + 1)
 
 
-def test_who_takes_long_does_so_however_often_it_is_asked() -> None:
-    def serve(length: int) -> int:
-        time.sleep(0.0005 * length)
-        return pages.OK
-
-    with served(serve) as (page, lengths):
-        assert not is_little(page, 63, 300.0)
-    assert set(lengths) == {63}
-    assert 2 <= len(lengths) <= bursts.NUM_TRIES
+def test_who_takes_long_does_so_however_often_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served(monkeypatch, lambda length: 0.0005 * length)
+    assert not served.is_little(63, 300.0)
+    assert served.lengths == [63] * bursts.NUM_TRIES
 
 
-def test_nobody_waits_long_for_a_short_window() -> None:
-    def serve(_: int) -> int:
-        time.sleep(0.3)
-        return pages.OK
-
-    with served(serve) as (page, lengths):
-        assert not is_little(page, 16, 300.0)
-    assert len(lengths) <= 2
+def test_nobody_waits_long_for_a_short_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served(monkeypatch, lambda _: 0.6 * bursts.MOST_SECONDS)
+    assert not served.is_little(16, 300.0)
+    assert len(served.lengths) == 2
 
 
-def test_who_fails_is_not_asked_again() -> None:
-    with served(lambda _: pages.FAILED) as (page, lengths):
-        assert not is_little(page, 63, 300.0)
-    assert lengths == [63]
+def test_who_fails_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served(monkeypatch, lambda _: 0.0, pages.FAILED)
+    assert not served.is_little(63, 300.0)
+    assert served.lengths == [63]
