@@ -105,37 +105,39 @@ class Auditor:
         fresh: bool = False,
     ) -> AuditReport:
         """Return the report on a problem, from memory unless `fresh`; limits as for `problems.audit`."""
-        key = _key(problem, kind_of(reference.hosted.arena.device), precision, memory_limit, may_be_cramped)
-        report = None if fresh else self._memory.get(key) or self._read(key)
-        if report is None:
-            try:
-                report = audit(
-                    problem,
-                    RunnerReference(reference),
-                    precision="ieee" if precision == "ieee" else "tf32",
-                    memory_limit=memory_limit,
-                    may_be_cramped=may_be_cramped,
-                )
-            except RuntimeError as error:  # What the problem's own code lacks is no exception here.
-                if not is_out_of_memory(error):
-                    raise
-                reason = f"too large for the judge's own side: {' '.join(str(error).split())[:160]}"
-                report = AuditReport(problem_hash=problem.hash, status="invalid", reason=reason, lacks="memory")
-            if not report.lacks:  # Another time, or another machine, may have more of it.
-                self._write(key, report)
+        at = (problem, kind_of(reference.hosted.arena.device), precision, memory_limit)
+        report = None if fresh else self.known(*at, may_be_cramped=may_be_cramped)
+        if report is not None:
+            return report
+        try:
+            report = audit(
+                problem,
+                RunnerReference(reference),
+                precision="ieee" if precision == "ieee" else "tf32",
+                memory_limit=memory_limit,
+                may_be_cramped=may_be_cramped,
+            )
+        except RuntimeError as error:  # What the problem's own code lacks is no exception here.
+            if not is_out_of_memory(error):
+                raise
+            reason = f"too large for the judge's own side: {' '.join(str(error).split())[:160]}"
+            report = AuditReport(problem_hash=problem.hash, status="invalid", reason=reason, lacks="memory")
+        key = _key(*at, may_be_cramped=may_be_cramped)
+        if not report.lacks:  # Another time, or another machine, may have more of it.
+            self._write(key, report)
         self._memory[key] = report
         return report
 
     def known(
         self, problem: Problem, kind: str, precision: str, memory_limit: int | None, *, may_be_cramped: bool
     ) -> AuditReport | None:
-        """The report on a problem if there is one, for whoever has no runner of it yet; the rest as for `audit`.
+        """The report on a problem, if there is one: for whoever has no runner of it yet.
 
         Args:
-            problem, precision, memory_limit, may_be_cramped: see there.
+            problem, precision, memory_limit, may_be_cramped: as for `audit`.
             kind: of the device, as from `kind_of`.
         """
-        key = _key(problem, kind, precision, memory_limit, may_be_cramped)
+        key = _key(problem, kind, precision, memory_limit, may_be_cramped=may_be_cramped)
         report = self._memory.get(key) or self._read(key)
         if report is not None:
             self._memory[key] = report
@@ -206,6 +208,6 @@ def kind_of(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def _key(problem: Problem, kind: str, precision: str, memory_limit: int | None, may_be_cramped: bool) -> str:
+def _key(problem: Problem, kind: str, precision: str, memory_limit: int | None, *, may_be_cramped: bool) -> str:
     device = f"{kind} {memory_limit}{'' if may_be_cramped else ' roomy'}"
     return content_hash(VERSION, precision, torch.__version__, device, problem.hash)

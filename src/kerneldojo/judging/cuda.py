@@ -70,9 +70,8 @@ def audit_on_cuda(
         Ruling: its source does not import.
     """
     limit, may_be_cramped = bench.room(guest).heap_bytes, not bench.has_more(guest)
-    kind = bench.name or "cpu"
-    known = auditor.known(problem, kind, protocol.precision, limit, may_be_cramped=may_be_cramped)
-    if known is not None and not fresh:
+    at = (problem, bench.name or "cpu", protocol.precision, limit)
+    if not fresh and (known := auditor.known(*at, may_be_cramped=may_be_cramped)) is not None:
         return known
     room = bench.auditing if guest.is_alone else None
     with bench.lent_reference(problem, protocol, guest, room) as reference:
