@@ -142,6 +142,46 @@ def test_a_worker_that_cannot_be_started_leaves_nothing(tmp_path: Path, monkeypa
     assert open_files() - open_before == set()
 
 
+BROKEN_WORKER = """
+import socket, sys
+from kerneldojo.contestant.wire import Channel
+channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+channel.send({"ready": True})
+channel.send({"id": channel.receive(60)["id"], "stage": "rounds"})
+channel.send({"id": channel.receive(60)["id"], "broken": "its context broke"})
+channel.receive(60)
+"""
+
+
+def test_a_worker_that_is_past_use_is_ended_and_nobody_in_it_is_to_blame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "worker.py").write_text(BROKEN_WORKER)
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {tmp_path}/worker.py "$4"\n')
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    worker = worker_process.WorkerProcess(MODEL, 2, PoolConfig())
+    told: dict[str, WorkerLost] = {}
+    has_begun = threading.Event()
+
+    def judge(name: str) -> None:
+        with pytest.raises(WorkerLost) as lost:
+            worker.judge(MODEL, honest(salt=name), lambda _: has_begun.set())
+        told[name] = lost.value
+
+    threads = [threading.Thread(target=judge, args=(name,)) for name in ("beside", "present")]
+    threads[0].start()
+    assert has_begun.wait(60)
+    threads[1].start()
+    for thread in threads:
+        thread.join()
+    assert (told["beside"].cause, told["present"].cause) == ("elsewhere", "fault")
+    assert str(told["present"]) == "its context broke"
+    assert not worker.is_alive and not processes.is_alive(worker.pid)
+    worker.close()
+
+
 def test_whatever_keeps_a_worker_from_starting_a_slot_tries_again() -> None:
     troubles: list[Exception] = [OSError("no room"), RuntimeError("a secret"), Sick("not now")]
     told: list[str] = []

@@ -91,6 +91,23 @@ def test_the_kernels_agree_with_torch_on_a_gpu() -> None:
     assert min(check("cuda", 150)) > 20
 
 
+@pytest.mark.gpu
+def test_one_row_may_have_more_elements_than_a_grid_has_programs_in_its_second_dimension() -> None:
+    from kerneldojo.problems import distances
+
+    count = 65_536 * distances.SPLIT + 5
+    truth = torch.ones(count, dtype=torch.float16, device="cuda")
+    native = truth.clone()
+    native[-1] = 3.0
+    rms, error = distances.row_errors(truth, (native,), count)
+    assert rms.item() == 1.0
+    assert math.isclose(error.item(), 2.0 / math.sqrt(count), rel_tol=1e-9)
+    rows = distances.Rows(count, rms, error, error)
+    found = distances.worst(truth, native, (truth,), rows, relative=1e-3, element_factor=4.0, floor_in_unit=0.1)
+    assert not found.is_well
+    assert (found.at, found.difference, found.num_finite) == (count - 1, 2.0, count)
+
+
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16", "fp64"])
 def test_the_kernels_compile_for_a_gpu(dtype: str) -> None:
     import triton
@@ -101,7 +118,7 @@ def test_the_kernels_compile_for_a_gpu(dtype: str) -> None:
 
     runs = dict.fromkeys(("answer", "first", "last"), f"*{dtype}")
     rows = dict.fromkeys(("truth", "row_tolerance", "row_unit", "facts"), "*fp64")
-    types = {**runs, **rows, "width": "i32", "plane": "i32"}
+    types = {**runs, **rows, "width": "i32", "plane": "i32", "splits": "i32"}
     _, _, settings = distances._grid(1 << 20, 4096)
     warps = settings.pop("num_warps")
     for kernel, more in (

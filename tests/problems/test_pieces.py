@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -19,6 +21,26 @@ def test_pieces_are_all_elements_in_order(small: None) -> None:
     assert torch.equal(torch.cat([part[0] for part in parts]), x.reshape(-1))
     assert torch.equal(torch.cat([part[1] for part in parts]), y)
     assert list(pieces.pieces(torch.empty(0))) == []
+
+
+@pytest.mark.parametrize("shape", [(30,), (5, 6), (2, 3, 5), (1, 30), (1, 1, 40), (40, 1), (3, 0, 4), ()])
+@pytest.mark.parametrize("size", [1, 4, 7, 12, 100])
+def test_slabs_are_views_of_all_elements_and_keep_rows_that_fit(shape: tuple[int, ...], size: int) -> None:
+    x = torch.arange(math.prod(shape)).reshape(shape)
+    found = list(pieces.slabs(x, size))
+    assert all(slab.numel() <= size or not slab.dim() for slab in found)
+    assert all(slab.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for slab in found)
+    assert torch.equal(torch.cat([slab.reshape(-1) for slab in found]), x.reshape(-1))
+    if shape and shape[-1] <= size:
+        assert {slab.shape[-1] for slab in found} == {shape[-1]}
+    assert [slab.shape for slab in pieces.slabs(torch.empty(shape), size)] == [slab.shape for slab in found]
+
+
+def test_zeros_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randint(0, 3, (50, 7))
+    monkeypatch.setattr(pieces.slabs, "__defaults__", (20,))
+    assert pieces.num_zeros(x) == int((x == 0).sum())
+    assert pieces.num_zeros(torch.empty(3, 0)) == 0
 
 
 def test_what_is_done_piece_by_piece_is_what_would_be_done_at_once(small: None) -> None:

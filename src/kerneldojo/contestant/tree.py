@@ -31,23 +31,24 @@ def encode(value: Any, place: Callable[[torch.Tensor], Slot]) -> Node:
     Raises:
         BadTree: for a value that is none of the supported kinds, too deep or too large.
     """
-    budget = [MAX_LEAVES]
+    return _encoded(value, place, [MAX_LEAVES], 0)
 
-    def walk(value: Any, depth: int) -> Node:
-        budget[0] -= 1
-        if depth > MAX_DEPTH or budget[0] < 0:
-            raise BadTree(f"nested deeper than {MAX_DEPTH}, or more than {MAX_LEAVES} values")
-        if isinstance(value, torch.Tensor):
-            return {"tensor": place(value).model_dump()}
-        if isinstance(value, tuple):
-            return {"tuple": [walk(item, depth + 1) for item in value]}
-        if isinstance(value, list):
-            return {"list": [walk(item, depth + 1) for item in value]}
-        if isinstance(value, dict):
-            return {"dict": [[_key(key), walk(item, depth + 1)] for key, item in value.items()]}
-        return _scalar(value)
 
-    return walk(value, 0)
+def _encoded(value: Any, place: Callable[[torch.Tensor], Slot], budget: list[int], depth: int) -> Node:
+    # No function within a function: one that calls itself is garbage of which only a collector is rid, and so is all
+    # that it knows, tensors of many gigabytes among it.
+    budget[0] -= 1
+    if depth > MAX_DEPTH or budget[0] < 0:
+        raise BadTree(f"nested deeper than {MAX_DEPTH}, or more than {MAX_LEAVES} values")
+    if isinstance(value, torch.Tensor):
+        return {"tensor": place(value).model_dump()}
+    if isinstance(value, tuple):
+        return {"tuple": [_encoded(item, place, budget, depth + 1) for item in value]}
+    if isinstance(value, list):
+        return {"list": [_encoded(item, place, budget, depth + 1) for item in value]}
+    if isinstance(value, dict):
+        return {"dict": [[_key(key), _encoded(item, place, budget, depth + 1)] for key, item in value.items()]}
+    return _scalar(value)
 
 
 def _scalar(value: Any) -> Node:
@@ -66,29 +67,28 @@ def decode(node: Any, view: Callable[[Slot], torch.Tensor]) -> Any:
     Raises:
         BadTree: for a malformed description (`BadSlot`, from `view`, for a tensor out of bounds).
     """
-    budget = [MAX_LEAVES]
+    return _decoded(node, view, [MAX_LEAVES], 0)
 
-    def walk(node: Any, depth: int) -> Any:
-        budget[0] -= 1
-        if depth > MAX_DEPTH or budget[0] < 0 or not isinstance(node, dict) or len(node) != 1:
-            raise BadTree("a description of values is malformed")
-        ((kind, body),) = node.items()
-        if kind == "tensor":
-            return view(parse_slot(body))
-        if kind == "value" and (body is None or isinstance(body, bool | int | float | str)):
-            return body
-        if kind == "float" and body in ("nan", "inf", "-inf"):
-            return float(body)
-        if kind == "dtype" and isinstance(body, str) and body in DTYPES:
-            return DTYPES[body]
-        if kind in ("list", "tuple") and isinstance(body, list):
-            items = [walk(item, depth + 1) for item in body]
-            return items if kind == "list" else tuple(items)
-        if kind == "dict" and isinstance(body, list):
-            return {_pair(pair)[0]: walk(_pair(pair)[1], depth + 1) for pair in body}
+
+def _decoded(node: Any, view: Callable[[Slot], torch.Tensor], budget: list[int], depth: int) -> Any:
+    budget[0] -= 1
+    if depth > MAX_DEPTH or budget[0] < 0 or not isinstance(node, dict) or len(node) != 1:
         raise BadTree("a description of values is malformed")
-
-    return walk(node, 0)
+    ((kind, body),) = node.items()
+    if kind == "tensor":
+        return view(parse_slot(body))
+    if kind == "value" and (body is None or isinstance(body, bool | int | float | str)):
+        return body
+    if kind == "float" and body in ("nan", "inf", "-inf"):
+        return float(body)
+    if kind == "dtype" and isinstance(body, str) and body in DTYPES:
+        return DTYPES[body]
+    if kind in ("list", "tuple") and isinstance(body, list):
+        items = [_decoded(item, view, budget, depth + 1) for item in body]
+        return items if kind == "list" else tuple(items)
+    if kind == "dict" and isinstance(body, list):
+        return {_pair(pair)[0]: _decoded(_pair(pair)[1], view, budget, depth + 1) for pair in body}
+    raise BadTree("a description of values is malformed")
 
 
 def _key(key: Any) -> str | int:

@@ -107,7 +107,9 @@ class Judge:
             else:
                 judge_on_host(self._host, self._auditor, chosen, language, findings)
         except Ruling as early:
-            ruling = early
+            # Without the frames that it has come through: they know what was compared, and this frame knows them.
+            ruling = early.with_traceback(None)
+            ruling.__context__ = None
         except (Infrastructure, HostedEnd) as fault:
             log.warning("infrastructure fault", exc_info=True)
             ruling = Ruling(Status.INFRASTRUCTURE_ERROR, f"our fault: {str(fault)[:300]}")
@@ -133,6 +135,13 @@ class Judge:
         """A CUDA device's name for people; empty for the others, whose name says all."""
         chosen = devices.parse(device)
         return self._gpu(chosen.index).name if chosen.kind == "cuda" else ""
+
+    def is_broken(self, device: str) -> bool:
+        """Whether our own context on a CUDA device is past use, so that nothing is judged in this process any more."""
+        chosen = devices.parse(device)
+        with self._lock:
+            gpu = self._gpus.get(chosen.index) if chosen.kind == "cuda" else None
+        return gpu is not None and gpu.is_broken()
 
     def _gpu(self, index: int) -> CudaBench:
         from kerneldojo.judging.gpu import CudaBench

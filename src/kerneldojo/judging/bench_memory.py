@@ -95,6 +95,10 @@ class BenchMemory(ABC):
         """Device memory that nobody has."""
         return 0
 
+    def memory(self) -> str:
+        """How the device's memory is used, for the log."""
+        return ""
+
     def prepare_timing(self, turn: Turn, guest: Guest, reference: Reference) -> None:
         """Once it is a verdict's turn, give its runner the memory that it needs to be timed.
 

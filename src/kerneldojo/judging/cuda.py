@@ -12,9 +12,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+import traceback
 from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from kerneldojo.devices.cuda.launchers import checked
 from kerneldojo.devices.cuda.memory import is_out_of_memory
@@ -54,6 +56,7 @@ def judge_on_cuda(bench: Bench, auditor: Auditor, language: Language, findings: 
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
+            log.warning("%s does not fit (%s): %s", findings.problem.name, _place(error), bench.memory())
             reason = f"the problem is too large for {bench.device}: inputs and answers do not fit beside each other"
             raise Ruling(Status.INVALID_PROBLEM, reason, lacks="memory") from None
 
@@ -113,6 +116,12 @@ def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: 
                 findings.stage_seconds["held"] = round(guest.seconds_held, 4)
                 findings.stage_seconds["stopping"] = round(guest.seconds_stopping, 4)
                 findings.stage_seconds["alone"] = round(guest.seconds_alone, 4)
+
+
+def _place(error: Exception) -> str:
+    """The innermost function of ours that an error has come through."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "kerneldojo" in frame.filename]
+    return f"{Path(frames[-1].filename).stem}.{frames[-1].name}" if frames else "somewhere"
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Collection
@@ -15,7 +16,7 @@ from kerneldojo.devices.cuda import toolchain
 from kerneldojo.devices.cuda.arena import CudaArena
 from kerneldojo.devices.cuda.clock import Device as Clock
 from kerneldojo.devices.cuda.driver import enter_context
-from kerneldojo.devices.cuda.memory import SharedRegion
+from kerneldojo.devices.cuda.memory import SharedRegion, is_out_of_memory
 from kerneldojo.devices.cuda.precompiled import Precompiled, Precompiler
 from kerneldojo.devices.cuda.spare import Spare
 from kerneldojo.devices.cuda.window import Stopwatch
@@ -181,6 +182,8 @@ class CudaBench(Bench):
                 self._spare.evict()
             else:
                 self._spare.clear()
+        if most_bytes == 0:
+            gc.collect()  # A verdict leaves nothing that waits for this, as far as is known; here it would be missed.
         if torch.cuda.memory_reserved(self.index) > allowed:
             torch.cuda.empty_cache()
 
@@ -193,6 +196,23 @@ class CudaBench(Bench):
     def free_bytes(self) -> int:
         """See `Bench.free_bytes`."""
         return torch.cuda.mem_get_info(self.index)[0]
+
+    def memory(self) -> str:
+        """See `Bench.memory`."""
+        figures = {
+            "free": self.free_bytes(),
+            "in the judge's tensors": torch.cuda.memory_allocated(self.index),
+            "kept by its allocator": torch.cuda.memory_reserved(self.index),
+        }
+        return ", ".join(f"{size / (1 << 30):.1f} GiB {name}" for name, size in figures.items())
+
+    def is_broken(self) -> bool:
+        """Whether a kernel of ours failed, after which a context answers every call with that failure."""
+        try:
+            torch.cuda.synchronize(self.index)
+        except torch.AcceleratorError as error:
+            return not is_out_of_memory(error)
+        return False
 
     def device_nodes(self) -> list[str]:
         """What the driver's library opens for this GPU; the other GPUs of the machine are out of reach."""

@@ -85,7 +85,6 @@ class Session:
         self._answered = 0
         self._pid = 0
         self._is_dying = False
-        self._brake = Brake(lambda order: self._leash.send({"op": order}))
         with contextlib.ExitStack() as given, contextlib.ExitStack() as ours:
             ours.callback(arena.close)  # Also if there is no descriptor or no file to be had: nobody else knows of it.
             if line is not None:
@@ -97,6 +96,8 @@ class Session:
             given.callback(their_door.close)
             self._leash, their_leash = channel_pair()
             ours.callback(self._leash.close)
+            leash = self._leash  # Not of `self`: a session that knows itself would wait for a garbage collector.
+            self._brake = Brake(lambda order: leash.send({"op": order}))
             given.callback(their_leash.close)
             lines = [] if line is None else [line.fileno()]
             fds = [their_leash.fileno(), their_door.fileno(), *arena.fds, *lines]

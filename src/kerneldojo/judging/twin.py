@@ -51,8 +51,7 @@ class Twin:
         self._build_seconds = build_seconds
         self._opening = opening
         self._outcome: bool | None = None
-        ways = {"open": self._load_opened, "loading": self._open_loaded, "enclosed": self._open_and_load}
-        self._way = ways[begun]
+        self._begun: Begun = begun
         self._steps: Generator[None, None, bool] | None = None
 
     def advance(self) -> None:
@@ -82,7 +81,8 @@ class Twin:
         """Whether it has; else it does, if there is a process for it."""
         if self._steps is None and (found := self._bring(is_waiting)) is not None:
             self.contestant = found
-            self._steps = self._way(found)
+            ways = {"open": self._load_opened, "loading": self._open_loaded, "enclosed": self._open_and_load}
+            self._steps = ways[self._begun](found)
             self._step()
         return self._steps is not None
 

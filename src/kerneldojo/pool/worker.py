@@ -118,8 +118,11 @@ class Worker:
             "id": number,
             "verdict": evaluation.model_dump(mode="json", exclude={"timing_source"}),
         }
-        if evaluation.status is Status.INFRASTRUCTURE_ERROR and any(not processes.is_alive(pid) for pid in servers):
-            answer["lost"] = "a fork server died"
+        if evaluation.status is Status.INFRASTRUCTURE_ERROR:
+            if any(not processes.is_alive(pid) for pid in servers):
+                answer["lost"] = "a fork server died"
+            elif self._judge.is_broken(message["device"]):
+                answer["broken"] = "the judge's own context on the device broke"
         return answer
 
     def _tell(self, message: dict[str, Any]) -> None:

@@ -134,6 +134,9 @@ class WorkerProcess:
         if "lost" in answer:
             self.kill("died", str(answer["lost"]))
             raise WorkerLost("died", str(answer["lost"]))
+        if "broken" in answer:  # Our own doing, as far as is known: nobody who was present is to blame.
+            self.kill("elsewhere", str(answer["broken"]))
+            raise WorkerLost("fault", str(answer["broken"]))
         if "failed" in answer:
             raise Sick(str(answer["failed"]))
         return Evaluation.model_validate(answer["verdict"])

@@ -21,7 +21,7 @@ SPLIT = 1 << 14
 """Most elements of a row that one program looks at."""
 BLOCK = 512
 """Most that it looks at in one go; with more, registers run out."""
-GENERAL = ["truth", "answer", "first", "last", "row_tolerance", "row_unit", "facts", "width", "plane"]
+GENERAL = ["truth", "answer", "first", "last", "row_tolerance", "row_unit", "facts", "width", "plane", "splits"]
 """What kernels are not compiled anew for: where a candidate's answer lies, for one."""
 NUM_ROW_FACTS = 6
 NUM_FACTS = 6
@@ -70,7 +70,7 @@ def row_errors(truth: torch.Tensor, runs: tuple[torch.Tensor, ...], width: int) 
     rows, splits, shape = _grid(flat[0].numel(), width)
     facts = torch.empty(NUM_ROW_FACTS, rows, splits, dtype=torch.float64, device=truth.device)
     kernel: Any = _row_kernel
-    kernel[(rows, splits)](flat[0], flat[1], flat[-1], facts, width, rows * splits, **shape)
+    kernel[(rows * splits,)](flat[0], flat[1], flat[-1], facts, width, rows * splits, splits, **shape)
     squares, counts = facts.sum(dim=2).view(2, 3, rows)
     rms = (squares / counts.clamp(min=1)).sqrt()
     return rms[0], torch.maximum(rms[1], rms[2])
@@ -99,9 +99,9 @@ def worst(
     rows, splits, shape = _grid(flat[0].numel(), of.width)
     facts = torch.empty(NUM_FACTS, rows, splits, dtype=torch.float64, device=truth.device)
     kernel: Any = _worst_kernel
-    kernel[(rows, splits)](
+    kernel[(rows * splits,)](
         flat[0], flat[1], flat[2], flat[-1], of.tolerance.contiguous(), of.unit.contiguous(), facts, of.width,
-        rows * splits, RELATIVE=relative, FACTOR=element_factor, UNIT_PART=floor_in_unit * relative,
+        rows * splits, splits, RELATIVE=relative, FACTOR=element_factor, UNIT_PART=floor_in_unit * relative,
         **shape,
     )  # fmt: skip
     facts = facts.view(NUM_FACTS, -1)
@@ -114,7 +114,8 @@ def worst(
 
 
 def _grid(count: int, width: int) -> tuple[int, int, dict[str, int]]:
-    """Rows, programs a row, and how those are compiled."""
+    """Rows, programs a row, and how those are compiled. A grid has one dimension: its others end at 65,535, and a row
+    may be a vector of any length."""
     padded = max(64, 1 << (width - 1).bit_length())
     block = min(BLOCK, padded)
     return count // width, -(-width // SPLIT), {"BLOCK": block, "SPLIT": min(SPLIT, padded), "num_warps": block // 64}
@@ -128,10 +129,10 @@ def _is_finite(value: tl.tensor) -> tl.tensor:
 @triton.jit(do_not_specialize=GENERAL, do_not_specialize_on_alignment=GENERAL)
 def _row_kernel(
     truth: tl.tensor, first: tl.tensor, last: tl.tensor, facts: tl.tensor, width: tl.tensor, plane: tl.tensor,
-    BLOCK: tl.constexpr, SPLIT: tl.constexpr,
+    splits: tl.tensor, BLOCK: tl.constexpr, SPLIT: tl.constexpr,
 ) -> None:  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    split = tl.program_id(1)
+    row = (tl.program_id(0) // splits).to(tl.int64)
+    split = (tl.program_id(0) % splits).to(tl.int64)
     sums_of_truth = tl.zeros([BLOCK], tl.float64)
     sums_of_first = tl.zeros([BLOCK], tl.float64)
     sums_of_last = tl.zeros([BLOCK], tl.float64)
@@ -154,7 +155,7 @@ def _row_kernel(
         counts = inside & _is_finite(other)
         sums_of_last += tl.where(counts, other * other, 0.0)
         nums_of_last += tl.where(counts, 1.0, 0.0)
-    place = facts + row * tl.num_programs(1) + split
+    place = facts + tl.program_id(0).to(tl.int64)
     tl.store(place, tl.sum(sums_of_truth, axis=0))
     tl.store(place + plane, tl.sum(sums_of_first, axis=0))
     tl.store(place + 2 * plane, tl.sum(sums_of_last, axis=0))
@@ -166,11 +167,11 @@ def _row_kernel(
 @triton.jit(do_not_specialize=GENERAL, do_not_specialize_on_alignment=GENERAL)
 def _worst_kernel(
     truth: tl.tensor, answer: tl.tensor, first: tl.tensor, last: tl.tensor, row_tolerance: tl.tensor,
-    row_unit: tl.tensor, facts: tl.tensor, width: tl.tensor, plane: tl.tensor, RELATIVE: tl.constexpr,
-    FACTOR: tl.constexpr, UNIT_PART: tl.constexpr, BLOCK: tl.constexpr, SPLIT: tl.constexpr,
+    row_unit: tl.tensor, facts: tl.tensor, width: tl.tensor, plane: tl.tensor, splits: tl.tensor,
+    RELATIVE: tl.constexpr, FACTOR: tl.constexpr, UNIT_PART: tl.constexpr, BLOCK: tl.constexpr, SPLIT: tl.constexpr,
 ) -> None:  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    split = tl.program_id(1)
+    row = (tl.program_id(0) // splits).to(tl.int64)
+    split = (tl.program_id(0) % splits).to(tl.int64)
     allowed = tl.load(row_tolerance + row)
     unit_of_row = tl.load(row_unit + row)
     nums_off = tl.zeros([BLOCK], tl.float64)
@@ -214,7 +215,7 @@ def _worst_kernel(
         differences = tl.where(is_more, difference, differences)
     most, lane = tl.max(ratios, axis=0, return_indices=True)
     chosen = tl.arange(0, BLOCK) == lane
-    place = facts + row * tl.num_programs(1) + split
+    place = facts + tl.program_id(0).to(tl.int64)
     tl.store(place, tl.sum(nums_off, axis=0))
     tl.store(place + plane, tl.sum(nums_finite, axis=0))
     tl.store(place + 2 * plane, tl.sum(squares, axis=0))

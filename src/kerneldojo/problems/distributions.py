@@ -35,7 +35,7 @@ from typing import Any
 
 import torch
 
-from kerneldojo.problems.pieces import memory_order, pieces
+from kerneldojo.problems.pieces import PIECE, memory_order, pieces, slabs
 
 TELLING = ("own", "signed")
 """Deciding distributions in which answers that need no work must be wrong."""
@@ -273,10 +273,11 @@ def _without_expansion(x: torch.Tensor) -> torch.Tensor:
 
 def is_probability(x: torch.Tensor) -> bool:
     """Whether the last dimension of `x` holds distributions: nothing is negative, and sums are 1."""
-    if x.dim() == 0 or x.shape[-1] < 2 or bool((x < 0).any()):
+    if x.dim() == 0 or x.shape[-1] < 2 or any(bool((slab < 0).any()) for slab in slabs(x)):
         return False
-    sums = x.float().sum(dim=-1)
-    return bool(((sums - 1.0).abs() < 1e-2).all())
+    return all(
+        bool(((slab.float().sum(dim=-1) - 1.0).abs() < 1e-2).all()) for slab in slabs(x, max(PIECE, x.shape[-1]))
+    )
 
 
 def _is_sorted(x: torch.Tensor) -> bool:

@@ -20,6 +20,27 @@ def pieces(*tensors: torch.Tensor, size: int = PIECE) -> Iterator[list[torch.Ten
         yield [one[start : start + size] for one in flat]
 
 
+def slabs(tensor: torch.Tensor, size: int = PIECE) -> Iterator[torch.Tensor]:
+    """Views of all of a tensor, of `size` elements at most, that keep its last dimensions as they are.
+
+    The last dimension itself is cut only where it alone is longer than that. Tensors of one shape are cut alike.
+    """
+    if tensor.numel() <= size or not tensor.dim():
+        yield tensor
+        return
+    fitting = size * tensor.shape[0] // tensor.numel()
+    if fitting or tensor.dim() == 1:
+        yield from tensor.split(max(1, fitting))
+        return
+    for one in tensor:
+        yield from slabs(one, size)
+
+
+def num_zeros(tensor: torch.Tensor) -> int:
+    """How many of its elements are zero."""
+    return int(torch.stack([(slab == 0).sum() for slab in slabs(tensor)]).sum())
+
+
 def sum_of_squares(tensor: torch.Tensor) -> float:
     """In float64."""
     return sum(float(piece.double().square().sum()) for (piece,) in pieces(tensor))

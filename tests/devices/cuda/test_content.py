@@ -14,6 +14,7 @@ from kerneldojo.devices.cuda.content import may_shuffle, ways_of, write
 from kerneldojo.devices.cuda.recipes import Kind, Way, draw_recipes, rotation, segments
 from kerneldojo.devices.cuda.rotation import flat, num_words, rows
 from kerneldojo.problems.distributions import is_probability
+from kerneldojo.problems.pieces import PIECE, slabs
 
 Draw = Callable[[], torch.Tensor]
 LENGTHS = itertools.cycle((630, 630, 631))
@@ -98,8 +99,13 @@ WAYS: list[tuple[str, Draw, bool, Way]] = [
 ]
 
 
+@pytest.mark.parametrize("slab", [PIECE, 700])
 @pytest.mark.parametrize(("draw", "is_only", "way"), [case[1:] for case in WAYS], ids=[case[0] for case in WAYS])
-def test_each_kind_is_changed_as_it_may_be(draw: Draw, is_only: bool, way: Way) -> None:
+def test_each_kind_is_changed_as_it_may_be(
+    draw: Draw, is_only: bool, way: Way, slab: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where they are so large that they are looked at part by part."""
+    monkeypatch.setattr(slabs, "__defaults__", (slab,))
     torch.manual_seed(0)
     drawn = [draw() for _ in range(3)]
     beside = [] if is_only else [torch.randn(3)]

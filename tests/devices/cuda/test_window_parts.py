@@ -13,7 +13,7 @@ from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.inputs import Layout, num_sets, set_bytes
 from kerneldojo.devices.cuda.memory import OutOfRegionError, span
 from kerneldojo.devices.cuda.page import Late, Page
-from kerneldojo.devices.cuda.sampling import BLOCK_BYTES, draw_plan, logical_indices
+from kerneldojo.devices.cuda.sampling import BLOCK_BYTES, draw_plan, logical_indices, scaled
 from kerneldojo.devices.cuda.window import disjoint
 
 
@@ -49,6 +49,26 @@ def test_a_plan_samples_every_output_and_stays_inside(length: int, rows: int, se
         assert (starts % layout.dtype.itemsize == 0).all()
         assert (starts >= 0).all()
         assert (starts + min(BLOCK_BYTES, layout.num_bytes) <= layout.num_bytes).all()
+
+
+@given(
+    part=st.integers(0, (1 << 40) - 1), whole=st.integers(0, 1 << 40), length=st.integers(1, 1 << 40), few=st.booleans()
+)
+def test_a_part_is_scaled_exactly_whatever_the_product(part: int, whole: int, length: int, few: bool) -> None:
+    part, whole = (part % 1000, whole % 1000) if few else (part, whole)
+    found = scaled(*(np.array([value, value]) for value in (part, whole, length)))
+    assert found.tolist() == [part * whole // length] * 2
+
+
+@pytest.mark.parametrize("gib", [1, 4, 6, 8, 16, 64])
+def test_blocks_near_changed_inputs_lie_inside_of_outputs_of_any_size(gib: int) -> None:
+    layout = Layout((gib << 28,), (1,), torch.float32)
+    places = np.linspace(0, layout.num_bytes - 4, 200).astype(np.int64) // 4 * 4
+    near = np.stack([np.zeros_like(places), places, np.full_like(places, layout.num_bytes)], axis=1)
+    starts = draw_plan(1, [layout], near).starts
+    assert (starts >= 0).all()
+    assert (starts + BLOCK_BYTES <= layout.num_bytes).all()
+    assert set(starts[-128:].tolist()) <= {min(place, layout.num_bytes - BLOCK_BYTES) for place in places.tolist()}
 
 
 def test_two_plans_differ() -> None:

@@ -28,6 +28,7 @@ import torch
 from kerneldojo.devices.cuda.recipes import COPIED, Kind, Recipe, Way, rotation
 from kerneldojo.devices.cuda.rotation import WORDS, flat, rotate
 from kerneldojo.problems.distributions import has_few_values, is_probability, is_structural
+from kerneldojo.problems.pieces import num_zeros, slabs
 
 NUMBERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 """Whole numbers that torch can compare on any device."""
@@ -74,9 +75,9 @@ def _way_of(drawn: Sequence[torch.Tensor], *, is_only: bool, are_numbers: bool) 
         if not are_numbers or tensor.dtype not in NUMBERS or not _is_unordered(tensor):
             return "choose"
         return "rotate" if is_only else "shift"
-    if not all(bool(torch.isfinite(one).all()) for one in drawn):
+    if not all(bool(torch.isfinite(slab).all()) for one in drawn for slab in slabs(one)):
         return "choose"
-    if int((tensor == 0).sum()) > FEW_ZEROS * tensor.numel():
+    if num_zeros(tensor) > FEW_ZEROS * tensor.numel():
         is_plain = not any(is_probability(one) or _is_symmetric(one) for one in drawn) and _is_unordered(tensor)
         return "mix" if len(drawn) > 1 and is_plain and (is_only or _have_equal_zeros(drawn)) else "choose"
     if all(map(_is_symmetric, drawn)):
@@ -88,7 +89,7 @@ def may_shuffle(tensor: torch.Tensor) -> bool:
     """Whether moving elements about leaves an input what it is: no labels, no zeros that mean something, no order."""
     if is_structural(tensor) or tensor.dim() == 0:
         return False
-    if int((tensor == 0).sum()) > FEW_ZEROS * tensor.numel():
+    if num_zeros(tensor) > FEW_ZEROS * tensor.numel():
         return False
     return not _is_symmetric(tensor) and _is_unordered(tensor)
 
@@ -176,14 +177,19 @@ def _is_symmetric(tensor: torch.Tensor) -> bool:
         return False
     if not tensor.is_floating_point() or tensor.element_size() < 2 or not tensor.numel():
         return torch.equal(tensor, tensor.mT)
-    return bool((tensor - tensor.mT).abs().amax() <= ROUNDING * tensor.abs().amax())
+    differences = [(slab - other).abs().amax() for slab, other in zip(slabs(tensor), slabs(tensor.mT), strict=True)]
+    largest = [slab.abs().amax() for slab in slabs(tensor)]
+    return bool(torch.stack(differences).amax() <= ROUNDING * torch.stack(largest).amax())
 
 
 def _is_unordered(tensor: torch.Tensor) -> bool:
     """Whether neighbours rise and fall by turns, where neither is zero."""
     if tensor.shape[-1] <= 2:
         return True
-    left, right = tensor[..., :-1], tensor[..., 1:]
-    are_values = (left != 0) & (right != 0)
-    count, rises = torch.stack([are_values.sum(), ((right >= left) & are_values).sum()]).tolist()
+    found: list[torch.Tensor] = []
+    for slab in slabs(tensor):
+        left, right = slab[..., :-1], slab[..., 1:]
+        are_values = (left != 0) & (right != 0)
+        found.append(torch.stack([are_values.sum(), ((right >= left) & are_values).sum()]))
+    count, rises = torch.stack(found).sum(dim=0).tolist()
     return not count or 0.05 < rises / count < 0.95

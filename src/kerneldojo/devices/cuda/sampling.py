@@ -108,11 +108,22 @@ def draw_plan(length: int, layouts: Sequence[Layout], near: Integers | None = No
     if near is not None and num_near:
         chosen = near[np.resize(draws.order(len(near)), num_near)]
         beside = draws.below(len(layouts), num_near)
-        there = np.minimum(chosen[:, 1] * (sizes // items)[beside] // chosen[:, 2], rooms[beside])
+        there = np.minimum(scaled(chosen[:, 1], (sizes // items)[beside], chosen[:, 2]), rooms[beside])
         calls, tensors, starts = (
             np.concatenate(both) for both in ((calls, chosen[:, 0]), (tensors, beside), (starts, there))
         )
     return Plan(calls, tensors, starts * items[tensors])
+
+
+def scaled(parts: Integers, wholes: Integers, of: Integers) -> Integers:
+    """Where `parts` of `of` are in `wholes`: `parts * wholes // of`, exactly, for bytes and elements of any tensor.
+
+    The product of two such numbers may have more than 64 bits: of 6 GiB in float32, for one.
+    """
+    if int(parts.max(initial=0)) * int(wholes.max(initial=0)) < 1 << 63:
+        return parts * wholes // of
+    triples = zip(parts.tolist(), wholes.tolist(), of.tolist(), strict=True)
+    return np.array([part * whole // length for part, whole, length in triples], dtype=np.int64)
 
 
 def logical_indices(positions: Integers, layout: Layout) -> Integers:

@@ -1,0 +1,99 @@
+"""What a verdict leaves behind is gone with it, without a garbage collector: tensors of it may fill a device.
+
+An object that knows itself, a function that calls itself, or an exception kept in a frame that it has come through is
+freed only when Python looks for such things, which may be many verdicts later.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_gpu_steps import (  # noqa: F401 - fixtures
+    HONEST,
+    IN_PLACE,
+    LATER_WRONG,
+    PROBLEM,
+    TWIN,
+    HostBench,
+    Windows,
+    bench,
+    judge,
+    server,
+    windows,
+)
+
+from kerneldojo import Candidate
+from kerneldojo.judging import Judge
+from kerneldojo.judging.hosted import Hosted
+from kerneldojo.judging.processes import Session
+from kerneldojo.judging.rounds import Match
+from kerneldojo.schema import Status
+
+RAISES = HONEST.replace("return y", "raise ValueError('no')")
+
+
+@pytest.fixture
+def garbage() -> Generator[Callable[[], list[Any]]]:
+    """What only a collector would have freed since the test began."""
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+
+    def found() -> list[Any]:
+        gc.collect()
+        return [one for one in gc.garbage if isinstance(one, torch.Tensor | Session | Hosted | Match)]
+
+    try:
+        yield found
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("source", "settings"), [(HONEST, IN_PLACE), (HONEST, TWIN), (LATER_WRONG, TWIN), (RAISES, IN_PLACE)]
+)
+@pytest.mark.usefixtures("windows")
+def test_a_verdict_among_the_steps_of_a_gpu_leaves_none(
+    bench: HostBench,  # noqa: F811
+    tmp_path: Path,
+    garbage: Callable[[], list[Any]],
+    source: str,
+    settings: Any,
+) -> None:
+    judge(bench, source, tmp_path, settings)
+    assert garbage() == []
+
+
+@pytest.mark.parametrize(("source", "status"), [(HONEST, Status.PASSED), (RAISES, Status.RUNTIME_ERROR)])
+def test_a_verdict_on_the_host_leaves_none(garbage: Callable[[], list[Any]], source: str, status: Status) -> None:
+    with Judge() as own:
+        assert own.judge(PROBLEM, Candidate(source=source), device="cpu", protocol_name="quick").status is status
+    assert garbage() == []
+
+
+LARGE = PROBLEM.model_copy(update={"source": PROBLEM.source.replace("(4, 256)", "(4096, 4096)")})
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("source", "status"), [(HONEST, Status.PASSED), (LATER_WRONG, Status.INCORRECT)])
+def test_a_verdict_on_a_gpu_leaves_no_device_memory(source: str, status: Status) -> None:
+    with Judge() as own:
+
+        def judged() -> int:
+            found = own.judge(LARGE, Candidate(source=source), device="cuda:0")
+            assert found.status is status, found.message
+            return torch.cuda.memory_allocated()
+
+        first = judged()
+        gc.disable()
+        try:
+            assert [judged() for _ in range(2)] == [first] * 2
+        finally:
+            gc.enable()
