@@ -140,7 +140,12 @@ def main() -> None:
     parser.add_argument("--size", choices=["full", "small"], default="full", help="of our own problems")
     parser.add_argument("--num", type=int, default=20, help="problems, evenly spread over the suite")
     parser.add_argument("--samples", type=int, default=4, help="candidates of each")
-    parser.add_argument("--larger-shares", action="store_true", help="as the pace's setting of that name")
+    parser.add_argument(
+        "--larger-shares",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="judge what needs more than a share beside others, as long as it fits",
+    )
     parser.add_argument("--seconds", type=float, default=500.0, help="after which it ends")
     parser.add_argument("--out", type=Path, default=Path("suites"))
     arguments = parser.parse_args()

@@ -38,7 +38,7 @@ from kerneldojo.judging.protocol import Protocol, protocol
 from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.rounds import secret_seed
 from kerneldojo.judging.ruling import Ruling
-from kerneldojo.judging.shares import CONTEXT_BYTES, Shares
+from kerneldojo.judging.shares import CONTEXT_BYTES, Alone, Shares
 from kerneldojo.judging.twin import Twin
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.languages import language_of
@@ -117,11 +117,11 @@ class HostBench(Bench):
         part_bytes: int = 1 << 28,
         pace: Pace | None = None,
         larger: Sequence[Shares] = (),
+        alone: Sequence[Alone] = (Alone(Shares(1, 1, 1 << 28), Shares(1, 0, 1 << 28)),),
     ) -> None:
-        whole, auditing = Shares(1, 1, 1 << 28), Shares(1, 0, 1 << 28)
         num_ahead = pace.contexts_ahead if pace is not None and capacity > 1 else 0
         shares = Shares(capacity, num_kept, part_bytes, num_ahead=num_ahead)
-        super().__init__(server, shares, "h100", whole=whole, auditing=auditing, pace=pace, larger=larger)
+        super().__init__(server, shares, "h100", alone=alone, pace=pace, larger=larger)
         self.given: list[Shares] = []
 
     def new_arena(self, inputs: Any, shares: Shares, *, silent: bool = False, is_runners: bool = False) -> Arena:
@@ -740,14 +740,15 @@ def test_a_problem_too_large_for_a_share_is_judged_alone_with_all_memory(
     assert findings.oracle == "float64"
     assert not [note for note in findings.notes if "memory" in note]
     assert bench.given[0] == bench.shares
-    assert bench.given[-1] == bench.whole
-    assert bench.given.count(bench.auditing) == 1, "an audit comes first, with a runner and nothing else"
-    assert bench.given.index(bench.auditing) < bench.given.index(bench.whole)
+    ((whole, auditing),) = bench.alone
+    assert bench.given[-1] == whole
+    assert bench.given.count(auditing) == 1, "an audit comes first, with a runner and nothing else"
+    assert bench.given.index(auditing) < bench.given.index(whole)
     assert idle(bench) == []  # So large a runner would be in others' way.
 
     bench.given.clear()
     passed(judge(bench, HONEST, tmp_path))
-    assert set(bench.given) == {bench.whole}, "it is known by then, and so is what its audit found"
+    assert set(bench.given) == {whole}, "it is known by then, and so is what its audit found"
 
     bench.given.clear()
     other = Problem(name="small", source=PROBLEM.source.replace("4, 256", "1, 8"))
@@ -809,7 +810,7 @@ def test_a_judge_without_room_for_the_answers_takes_all_of_the_device_or_says_so
 
     monkeypatch.setattr(Reference, "answer", short)
     passed(judge(bench, HONEST, tmp_path))
-    assert set(rooms) == {bench.shares, bench.auditing, bench.whole}
+    assert set(rooms) == {bench.shares, *bench.alone[0]}
     monkeypatch.setattr(Reference, "answer", out_of_memory)
     ruling = refused(judge(bench, HONEST, tmp_path / "other"))
     assert ruling.status is Status.INVALID_PROBLEM

@@ -185,12 +185,12 @@ class Judge:
                 with contextlib.closing(reference.hosted.session):
                     return self._auditor.audit(problem, reference, fresh=fresh)
             gpu = self._gpu(chosen.index)
-            with gpu.gate.admit() as guest:
-                report = self._audit_on_gpu(gpu, guest, problem, fresh=fresh)
-                if report.lacks != "memory" or not gpu.has_more(guest):
-                    return report
-            with gpu.gate.admit(alone=True) as guest:
-                return self._audit_on_gpu(gpu, guest, problem, fresh=fresh)
+            for room in (0, *range(gpu.gate.first_alone, len(gpu.rooms))):
+                with gpu.gate.admit(room) as guest:
+                    report = self._audit_on_gpu(gpu, guest, problem, fresh=fresh)
+                    if report.lacks != "memory" or not gpu.has_more(guest):
+                        return report
+            raise AssertionError("the last room has more than any other")
         except Ruling as ruling:
             raise ProblemError(ruling.message) from None
 

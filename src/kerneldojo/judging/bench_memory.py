@@ -17,7 +17,7 @@ from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.runners import Runners
-from kerneldojo.judging.shares import Shares
+from kerneldojo.judging.shares import Alone, Shares
 from kerneldojo.judging.turns import Turn, Turns
 
 TURN_SECONDS = 600.0
@@ -30,21 +30,19 @@ class BenchMemory(ABC):
     """Arenas for the processes of verdicts; what a device has to say of them is abstract here.
 
     Args:
-        shares, whole, auditing, larger: see `gated_bench.Bench`.
+        shares, alone, larger: see `gated_bench.Bench`.
     """
 
     def __init__(
         self,
         shares: Shares,
-        whole: Shares | None = None,
-        auditing: Shares | None = None,
+        alone: Sequence[Alone] = (),
         larger: Sequence[Shares] = (),
     ) -> None:
         self.shares = shares
-        self.whole = whole or shares
-        self.rooms = (shares, *larger, self.whole)
+        self.alone = tuple(alone) or (Alone(shares, shares),)
+        self.rooms = (shares, *larger, *(one.verdict for one in self.alone))
         """Divisions by the size of what fits, one of which holds at a time: see `Gate.admit`."""
-        self.auditing = auditing or self.whole
         self.timed = Turns(shares.num_timed) if shares.num_timed else None
         """Who has memory for timing; None where everybody has it from the beginning."""
         self.runners = Runners(shares.num_kept)
@@ -84,9 +82,17 @@ class BenchMemory(ABC):
         """The memory of one verdict: its share in the division that holds."""
         return self.rooms[guest.room]
 
+    def audit_room(self, guest: Guest) -> Shares:
+        """The memory of its audit, if that has the device alone, too: of the same room."""
+        return self.alone[guest.room - len(self.rooms)].audit
+
     def has_more(self, guest: Guest) -> bool:
-        """Whether it would have more if it were judged alone."""
-        return self.whole.heap_bytes > self.room(guest).heap_bytes
+        """Whether it would have more in another room."""
+        return self.rooms[-1].heap_bytes > self.room(guest).heap_bytes
+
+    def may_be_cramped(self, guest: Guest) -> bool:
+        """Whether a poorer oracle may do for want of memory: where it has the device alone, and nobody has more."""
+        return guest.is_alone or not self.has_more(guest)
 
     def tidy(self, most_bytes: int | None = None) -> None:  # noqa: B027 - nothing to do without a GPU
         """Give back device memory that the judge itself keeps for later, if it is more than `most_bytes`."""

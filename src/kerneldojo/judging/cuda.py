@@ -43,22 +43,9 @@ def judge_on_cuda(bench: Bench, auditor: Auditor, language: Language, findings: 
     """Fill in `findings`; raises `Ruling` where the candidate does not pass."""
     findings.device = f"{bench.device} ({bench.name})"
     room: int | None = bench.large.get(findings.problem.hash, 0)
-    while room is not None and room < len(bench.rooms) - 1:
-        room = _judge_beside(bench, auditor, language, findings, room)
-    if room is None:
-        return
-    with bench.gate.admit(alone=True) as guest:
-        try:
-            with findings.stage("audit"):
-                bench.server.start()
-                audit_on_cuda(bench, auditor, findings.problem, findings.protocol, guest)
-            _Verdict(bench, auditor, language, findings, guest).judge()
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            log.warning("%s does not fit (%s): %s", findings.problem.name, _place(error), bench.memory())
-            reason = f"the problem is too large for {bench.device}: inputs and answers do not fit beside each other"
-            raise Ruling(Status.INVALID_PROBLEM, reason, lacks="memory") from None
+    while room is not None:
+        judge = _judge_beside if room < bench.gate.first_alone else _judge_alone
+        room = judge(bench, auditor, language, findings, room)
 
 
 def audit_on_cuda(
@@ -72,11 +59,11 @@ def audit_on_cuda(
     Raises:
         Ruling: its source does not import.
     """
-    limit, may_be_cramped = bench.room(guest).heap_bytes, not bench.has_more(guest)
+    limit, may_be_cramped = bench.room(guest).heap_bytes, bench.may_be_cramped(guest)
     at = (problem, bench.name or "cpu", protocol.precision, limit)
     if not fresh and (known := auditor.known(*at, may_be_cramped=may_be_cramped)) is not None:
         return known
-    room = bench.auditing if guest.is_alone else None
+    room = bench.audit_room(guest) if guest.is_alone else None
     with bench.lent_reference(problem, protocol, guest, room) as reference:
         reference.post_open()
         reference.prepare()
@@ -89,7 +76,7 @@ def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: 
     Host memory is each one's own; of the device's, others had a part, and perhaps more than their part. So a candidate
     that ran out of it is judged again alone, and a problem that does not fit where there is more.
     """
-    alone = len(bench.rooms) - 1
+    alone = bench.gate.first_alone
     with bench.gate.admit(room) as guest:
         try:
             _Verdict(bench, auditor, language, findings, guest).judge()
@@ -116,6 +103,34 @@ def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: 
                 findings.stage_seconds["held"] = round(guest.seconds_held, 4)
                 findings.stage_seconds["stopping"] = round(guest.seconds_stopping, 4)
                 findings.stage_seconds["alone"] = round(guest.seconds_alone, 4)
+
+
+def _judge_alone(bench: Bench, auditor: Auditor, language: Language, findings: Findings, room: int) -> int | None:
+    """Judge with all of the device; where next, if even that was not enough memory."""
+    with bench.gate.admit(room) as guest:
+        reason = f"the problem is too large for {bench.device}: inputs and answers do not fit beside each other"
+        try:
+            with findings.stage("audit"):
+                bench.server.start()
+                audit_on_cuda(bench, auditor, findings.problem, findings.protocol, guest)
+            _Verdict(bench, auditor, language, findings, guest).judge()
+            return None
+        except Ruling as ruling:
+            if ruling.lacks != "memory" or not bench.has_more(guest):
+                raise
+            is_problems = ruling.status is not Status.OUT_OF_MEMORY
+            reason = ruling.message
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            log.warning("%s does not fit (%s): %s", findings.problem.name, _place(error), bench.memory())
+            if not bench.has_more(guest):
+                raise Ruling(Status.INVALID_PROBLEM, reason, lacks="memory") from None
+            is_problems = True
+    if is_problems:
+        bench.large[findings.problem.hash] = room + 1
+    log.info("%s has all of the device, and no twin beside it: %s", findings.problem.name, reason)
+    return room + 1
 
 
 def _place(error: Exception) -> str:
@@ -149,15 +164,16 @@ class _Verdict:
             contestant, twin = parties.come(reference)
             with findings.stage("audit"):
                 limit = bench.room(guest).heap_bytes
-                conduct = self.auditor.conduct(findings, reference, limit, has_more=bench.has_more(guest))
+                has_more = not bench.may_be_cramped(guest)
+                conduct = self.auditor.conduct(findings, reference, limit, has_more=has_more)
             match = Match(reference, contestant, conduct)
             if not bench.room(guest).in_place:  # Else there may be no room for one more set of inputs.
                 twin.rehearse = partial(rehearse_twin, match)
-            is_in_place = not parties.needs_twin
-            self._play(match, twin, is_in_place=is_in_place)
-            is_late = bench.timed is not None and guest.room == 0
-            ask_turn = self._ask_turn if is_late else None
-            Measurement(bench, guest, findings, parties.workshop, match, twin, is_in_place, ask_turn).take()
+            is_late = parties.comes_late
+            self._play(match, twin, is_in_place=is_late)
+            ask_turn = self._ask_turn if bench.timed is not None and guest.room == 0 else None
+            can_silence = not parties.needs_twin
+            Measurement(bench, guest, findings, parties.workshop, match, twin, is_late, can_silence, ask_turn).take()
 
     @contextlib.contextmanager
     def _scored(self) -> Generator[None]:

@@ -49,7 +49,8 @@ class Gate:
         cores: some reserved for what has a window; None for none.
         most_in_a_row: windows for which everybody is stopped but once, where so many are waited for.
         larger: verdicts at once in other rooms, whose memory is divided in another way: only those of one room are
-            inside at a time. One room more is for one verdict alone.
+            inside at a time.
+        num_alone: rooms after these, for one verdict alone.
     """
 
     def __init__(
@@ -58,13 +59,16 @@ class Gate:
         cores: Cores | None = None,
         most_in_a_row: int = 1,
         larger: Sequence[int] = (),
+        num_alone: int = 1,
     ) -> None:
         if capacity < 1:
             raise ValueError(f"a gate lets at least one verdict in, not {capacity}")
         if most_in_a_row < 1:
             raise ValueError(f"at least one window in a row, not {most_in_a_row}")
         self.capacity, self.most_in_a_row = capacity, most_in_a_row
-        self._capacities = (capacity, *larger, 1)
+        self._capacities = (capacity, *larger, *(1 for _ in range(num_alone)))
+        self.first_alone = 1 + len(larger)
+        """From this room on a verdict has nobody beside it."""
         self._most_overtaken = MOST_OVERTAKEN if larger else 0
         self._cores = cores
         self._stop = Stop()
@@ -84,10 +88,10 @@ class Gate:
 
         Args:
             room: which one.
-            alone: let nobody else in while it is inside; then it is the last room.
+            alone: let nobody else in while it is inside: then it is the first such room at least.
         """
-        room = len(self._capacities) - 1 if alone else room
-        guest, ticket = Guest(self, room, is_alone=alone), Ticket(room)
+        room = max(room, self.first_alone) if alone else room
+        guest, ticket = Guest(self, room, is_alone=room >= self.first_alone), Ticket(room)
         with self._changed:
             self._entrance.append(ticket)
             try:

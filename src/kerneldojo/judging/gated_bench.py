@@ -31,7 +31,7 @@ from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.reference import Reference, patience
 from kerneldojo.judging.reference_times import ReferenceTimes
 from kerneldojo.judging.ruling import Ruling
-from kerneldojo.judging.shares import Shares
+from kerneldojo.judging.shares import Alone, Shares
 from kerneldojo.judging.stock import Endings, Ready
 from kerneldojo.judging.surroundings import request
 from kerneldojo.judging.verdict import Findings
@@ -48,11 +48,10 @@ class Bench(BenchMemory):
     Args:
         server: where hosted processes are forked.
         shares: how many verdicts and runners there may be, and how much memory each has.
-        whole: the same for one verdict that has the device alone; by default no more than any other.
-        auditing: the same for one audit that does; by default as for a verdict.
+        alone: the same for one verdict that has the device alone, and for its audit; by default no more than any other.
         device: as a session's request names it.
         cores, pace: see `CudaBench`.
-        larger: divisions for fewer verdicts, tried in this order before one is judged with `whole`.
+        larger: divisions for fewer verdicts, tried in this order before one is judged alone.
     """
 
     name = ""
@@ -63,19 +62,18 @@ class Bench(BenchMemory):
         shares: Shares,
         device: str,
         cores: Collection[int] = (),
-        whole: Shares | None = None,
-        auditing: Shares | None = None,
+        alone: Sequence[Alone] = (),
         pace: Pace | None = None,
         larger: Sequence[Shares] = (),
     ) -> None:
-        super().__init__(shares, whole, auditing, larger)
+        super().__init__(shares, alone, larger)
         self.pace = pace or Pace()
         self.server = server
         self.large = dict[str, int]()
         """Rooms, by hash, of problems that were found to need more than a share."""
         self.device = device
         several = [division.capacity for division in larger]
-        self.gate = Gate(shares.capacity, Cores.of(cores), self.pace.windows_in_a_row, several)
+        self.gate = Gate(shares.capacity, Cores.of(cores), self.pace.windows_in_a_row, several, len(self.alone))
         """A timing window has the device to itself."""
         self.blanks: Blanks | None = None
         """Processes with an open device that are nobody's yet; None where contexts are made as they are needed."""

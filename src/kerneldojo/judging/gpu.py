@@ -24,7 +24,7 @@ from kerneldojo.judging.canary import Canary
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.reference_times import ReferenceTimes
 from kerneldojo.judging.servers import ForkServer, gpu_server
-from kerneldojo.judging.shares import Shares
+from kerneldojo.judging.shares import Alone, Shares
 from kerneldojo.schema.pace import Pace
 
 WARM_SECONDS = 0.2
@@ -76,8 +76,7 @@ class CudaBench(Bench):
             shares,
             f"cuda:{index}",
             cores,
-            Shares.whole(total_bytes),
-            Shares.auditing(total_bytes),
+            Alone.of(total_bytes),
             pace,
             Shares.larger(shares.capacity, total_bytes) if pace.larger_shares else (),
         )
@@ -133,7 +132,7 @@ class CudaBench(Bench):
         try:
             arena = CudaArena.create(
                 shares.exchange_bytes,
-                shares.heap_bytes,
+                shares.runner_heap_bytes if is_runners else shares.heap_bytes,
                 device=self.index,
                 inputs=inputs or own,
                 silent=silent,

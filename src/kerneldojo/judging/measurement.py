@@ -34,8 +34,9 @@ class Measurement:
         workshop: closed once the twin is there.
         match: reference and contestant, the rounds passed.
         twin: the silent one, as far as it is.
-        is_in_place: whether own kernels are silenced where they were timed, and the twin is asked only where that
-            proves nothing.
+        is_in_place: whether the twin is asked only when all else is known, if it is: own kernels are silenced where
+            they were timed, and it is asked where that proves nothing.
+        can_silence: whether they may be; if the twin is to be asked in any case, they are not.
         ask_turn: asks for its turn to have memory for timing; None where it has that from the beginning.
     """
 
@@ -46,6 +47,7 @@ class Measurement:
     match: Match
     twin: Twin
     is_in_place: bool
+    can_silence: bool = True
     ask_turn: Callable[[], Turn] | None = None
     _rows: profile.Rows | None = None
     """The profile, once there is one; empty if the candidate gave none that can be used."""
@@ -179,9 +181,11 @@ class Measurement:
         findings = self.findings
         if not has_own or (findings.kernels and not any(kernel.own for kernel in findings.kernels)):
             raise no_own_kernel("the calls that were looked at")
-        if self.is_in_place and silence.is_mute_in_place(self.bench, self.guest, self.match, series, findings):
+        if self._is_mute_in_place(series):
             silent = self.match.contestant
         else:
+            if not self.bench.room(self.guest).has_twin_beside:
+                self.match.contestant.hosted.session.close()  # It has the memory that the twin needs.
             is_there = self.twin.arrive() if self.is_in_place else is_well
             silent = self.twin.contestant
             if not is_there or silent is None or silent.hosted.session.ended is not None:
@@ -190,6 +194,11 @@ class Measurement:
             check_cause(Match(self.match.reference, silent, self.match.conduct), timeout, is_silent=True)
         if self.is_in_place and self._rows and findings.coverage is not None and self._can_be_timed(silent, series):
             silence.bound_coverage(self.bench, self.guest, series, silent, self._rows, findings)
+
+    def _is_mute_in_place(self, series: Prepared) -> bool:
+        if not self.is_in_place or not self.can_silence:
+            return False
+        return silence.is_mute_in_place(self.bench, self.guest, self.match, series, self.findings)
 
     def _can_be_timed(self, silent: Contestant, series: Prepared) -> bool:
         """Whether it is ready for windows: a twin that was fetched late is not, yet."""

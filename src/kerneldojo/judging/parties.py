@@ -88,7 +88,7 @@ class Parties:
                 contestant.post_open()
                 reference.prepare()
                 contestant.collect_open(OPEN_SECONDS)
-        is_wanted = early is None and self.needs_twin
+        is_wanted = early is None and not self.comes_late
         silent = early or (self._silent(inputs) if is_wanted else None)  # Locked in meanwhile, and no more than that.
         return contestant, Twin(
             lambda _: silent or self._silent(inputs),
@@ -119,6 +119,15 @@ class Parties:
         if self.brings_cuda or any(word in self.findings.candidate.source for word in silence.WATCHES):
             return True
         return random.SystemRandom().random() < self.findings.protocol.twin_share
+
+    @property
+    def comes_late(self) -> bool:
+        """Whether the twin sets out only when it is asked, if it is: it is not timed, or has no room beside others."""
+        return not (self.needs_twin and self._has_room_for_twin)
+
+    @property
+    def _has_room_for_twin(self) -> bool:
+        return self.bench.room(self.guest).has_twin_beside
 
     def try_source(self, stack: contextlib.ExitStack) -> None:
         """See whether the source imports, in a process without the device and before anything of it is taken.
@@ -176,7 +185,7 @@ class Parties:
         with findings.stage("build"):
             self.sessions += self.workshop.open(bench, protocol, self.guest)
             contestant.post_load()
-            early = self._silent(inputs) if self._is_slow_to_build else None
+            early = self._silent(inputs) if self._has_common_build else None
             if early is not None:
                 early.furnish(self._build_seconds)
                 early.post_load()
@@ -200,7 +209,11 @@ class Parties:
 
     def _line(self) -> socket.socket | None:
         """A line to the workshop, where it is worth having one: then two build the same at the same time."""
-        return self.workshop.line() if self._is_slow_to_build else None
+        return self.workshop.line() if self._has_common_build else None
+
+    @property
+    def _has_common_build(self) -> bool:
+        return self._is_slow_to_build and self._has_room_for_twin
 
     @contextlib.contextmanager
     def ending(self) -> Generator[None]:

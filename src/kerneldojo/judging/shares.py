@@ -20,12 +20,17 @@ What fits nowhere else is judged alone, with all of the device and another divis
 two parts (a slope needs two sets of them), and results stay in the heap, from which the judge copies them, so that an
 exchange holds arguments alone. Its audit comes first, when there is a reference runner and no more, and the judge needs
 the answers to several draws at once. On 150 GB the largest tensor may have 8 GiB, where a share of one allows 4.2.
+
+What does not fit even so has no third process beside the other two: a silent twin comes when the contestant is gone,
+and the reference runner has no more than two answers need. Then the largest tensor may have 11 GiB on 150 GB, and 6 on
+80: of KernelBench's elementwise problems most have such of exactly 6.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 CONTEXT_BYTES = 704 << 20
 """Device memory of one process' context with what torch and Triton load into it (an upper estimate; 0.68 GiB seen)."""
@@ -77,6 +82,12 @@ AUDIT_HEAP_PARTS = 5.0
 AUDIT_JUDGE_PARTS = 9.5
 AUDIT_INPUT_PARTS = 1 / 64
 """Of an audit that does: nothing is timed, but the answers to three draws are compared, and those of other modules."""
+LONE_RUNNER_PARTS = 2.3
+LONE_PARTS = 2 + WHOLE_HEAP_PARTS + LONE_RUNNER_PARTS + WHOLE_INPUT_PARTS + WHOLE_JUDGE_PARTS
+"""Of one verdict that has the device alone, and no twin beside the contestant."""
+LONE_AUDIT_HEAP_PARTS = 3.1
+LONE_AUDIT_JUDGE_PARTS = 8.1
+"""Of its audit."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +103,8 @@ class Shares:
     input_parts: float = 1
     judge_parts: float = JUDGE_PARTS
     num_processes: int = NUM_PROCESSES
+    runner_heap_parts: float | None = None
+    """Of a reference runner, where that is less than of the others."""
     num_ahead: int = 0
     """Processes that have opened the device before anybody asks for them."""
     are_furnished: bool = False
@@ -112,6 +125,16 @@ class Shares:
         return int(self.heap_parts * self.part_bytes)
 
     @property
+    def runner_heap_bytes(self) -> int:
+        """For all tensors of a reference runner."""
+        return int((self.runner_heap_parts or self.heap_parts) * self.part_bytes)
+
+    @property
+    def has_twin_beside(self) -> bool:
+        """Whether there is memory for a silent twin while the contestant is there."""
+        return self.num_processes >= NUM_PROCESSES
+
+    @property
     def inputs_bytes(self) -> int:
         """For the inputs of timed calls."""
         return int(self.input_parts * self.part_bytes)
@@ -130,6 +153,7 @@ class Shares:
     def most_bytes(self) -> int:
         """What all of it takes at most."""
         parts = self.capacity * (self.num_processes * (1 + self.heap_parts) + self.judge_parts)
+        parts -= self.capacity * (self.heap_parts - (self.runner_heap_parts or self.heap_parts))
         parts += _timed_parts(self.num_timed, self.input_parts) if self.num_timed else self.capacity * self.input_parts
         parts += AHEAD_PARTS * self.num_ahead if self.are_furnished else 0
         contexts = contexts_bytes(self.capacity, self.num_kept, self.num_ahead)
@@ -209,6 +233,45 @@ class Shares:
             input_parts=AUDIT_INPUT_PARTS,
             judge_parts=AUDIT_JUDGE_PARTS,
             num_processes=1,
+        )
+
+    @classmethod
+    def lone(cls, total_bytes: int) -> Shares:
+        """All of a device for one verdict without a twin beside, on a problem that needs more than `whole` gives."""
+        free = total_bytes - JUDGE_BYTES - contexts_bytes(1, 0)
+        return replace(
+            cls.whole(total_bytes),
+            part_bytes=max(int(free / LONE_PARTS), 1 << 21),
+            num_processes=2,
+            runner_heap_parts=LONE_RUNNER_PARTS,
+        )
+
+    @classmethod
+    def lone_auditing(cls, total_bytes: int) -> Shares:
+        """All of a device for one audit, of a problem that is then judged with `lone`."""
+        return replace(
+            cls.lone(total_bytes),
+            heap_parts=LONE_AUDIT_HEAP_PARTS,
+            runner_heap_parts=None,
+            input_parts=AUDIT_INPUT_PARTS,
+            judge_parts=LONE_AUDIT_JUDGE_PARTS,
+            num_processes=1,
+        )
+
+
+class Alone(NamedTuple):
+    """What has all of a device."""
+
+    verdict: Shares
+    audit: Shares
+    """Before it."""
+
+    @classmethod
+    def of(cls, total_bytes: int) -> tuple[Alone, ...]:
+        """Divisions of a device for one verdict, in the order in which they are tried."""
+        return (
+            cls(Shares.whole(total_bytes), Shares.auditing(total_bytes)),
+            cls(Shares.lone(total_bytes), Shares.lone_auditing(total_bytes)),
         )
 
 

@@ -31,11 +31,16 @@ class Pace(Frozen):
     (`judging.blanks`). They are made while others are timed, and have a contestant's memory where there is room; a
     source is tried first in a process without the device, so that one that does not import costs no context. With 0
     contexts are made when they are needed, and apart from windows."""
-    larger_shares: bool = False
+    larger_shares: bool = True
     """Whether problems that need more than a share are judged beside each other, half as many at once with twice as
-    much and more for each, as long as that is enough, and alone only then (`judging.shares`). Has not run on a GPU."""
+    much and more for each, as long as that is enough, and alone only then (`judging.shares`)."""
 
 
 ONE_AT_A_TIME = Pace(
-    windows_in_a_row=1, brisk_rounds=False, recycle_memory=False, profile_beside=False, contexts_ahead=0
+    windows_in_a_row=1,
+    brisk_rounds=False,
+    recycle_memory=False,
+    profile_beside=False,
+    contexts_ahead=0,
+    larger_shares=False,
 )
