@@ -17,6 +17,7 @@ taken, of all sectors. Runs in the reference runner's process.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
 
@@ -92,10 +93,11 @@ def _needed(
     proven = int(live.sum()) if live is not None else 0
     rest = (~live).nonzero().flatten() if live is not None else None
     num_rest = total - proven
+    change = _Change(own, generator)
 
     def matters(sectors: torch.Tensor) -> bool:
         return any(
-            not _equal(before, _call_changed(call, inputs, place, sectors, per_sector, sign, generator))
+            not _equal(before, _call_changed(call, inputs, place, sectors, per_sector, sign, change))
             for sign in (1.0, -1.0)
         )
 
@@ -117,7 +119,7 @@ def _call_changed(
     sectors: torch.Tensor,
     per_sector: int,
     sign: float,
-    generator: torch.Generator,
+    change: _Change,
 ) -> list[torch.Tensor]:
     own = inputs[place]
     changed = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=own.device).copy_(own)
@@ -129,25 +131,45 @@ def _call_changed(
         by_memory, places = by_memory.view(-1), (positions,)
     else:  # There are holes between its elements.
         places = torch.unravel_index(positions, tuple(by_memory.shape))
-    by_memory[places] = _changed(own, by_memory[places], sign, generator)
+    by_memory[places] = change.of(by_memory[places], sign)
     return call(copies)
 
 
-def _changed(own: torch.Tensor, values: torch.Tensor, sign: float, generator: torch.Generator) -> torch.Tensor:
-    """Return other values for some of `own`; each changed by its own amount, for many answers ignore a common one."""
-    if own.dtype == torch.bool:
-        return ~values
-    if own.is_floating_point():
-        largest = max((_largest(piece) for (piece,) in pieces(own)), default=0.0) or 1.0
-        limit = min(STRENGTH * largest, torch.finfo(own.dtype).max / 4)
-        amount = 0.5 + torch.rand(len(values), generator=generator, device="cpu")
-        return (values.float() + sign * limit * amount.to(values.device)).to(own.dtype)
-    # Integers may be places in a table: only values that occur are sure to be allowed.
-    if sign > 0:
-        flat = own.reshape(-1)
-        return flat[torch.randint(0, len(flat), (len(values),), generator=generator, device="cpu").to(flat.device)]
-    low, high = own.min(), own.max()
-    return torch.where(values == low, high, low)
+class _Change:
+    """How an input is changed: what is known of all of its values is asked once, for it may have gigabytes of them.
+
+    Args:
+        own: the input.
+        generator: draws the changes.
+    """
+
+    def __init__(self, own: torch.Tensor, generator: torch.Generator) -> None:
+        self._own, self._generator = own, generator
+
+    def of(self, values: torch.Tensor, sign: float) -> torch.Tensor:
+        """Other values for some; each changed by its own amount, for many answers ignore a common one."""
+        own = self._own
+        if own.dtype == torch.bool:
+            return ~values
+        if own.is_floating_point():
+            limit = min(STRENGTH * self._largest, torch.finfo(own.dtype).max / 4)
+            amount = 0.5 + torch.rand(len(values), generator=self._generator, device="cpu")
+            return (values.float() + sign * limit * amount.to(values.device)).to(own.dtype)
+        # Integers may be places in a table: only values that occur are sure to be allowed.
+        if sign > 0:
+            flat = own.reshape(-1)
+            drawn = torch.randint(0, len(flat), (len(values),), generator=self._generator, device="cpu")
+            return flat[drawn.to(flat.device)]
+        low, high = self._ends
+        return torch.where(values == low, high, low)
+
+    @cached_property
+    def _largest(self) -> float:
+        return max((_largest(piece) for (piece,) in pieces(self._own)), default=0.0) or 1.0
+
+    @cached_property
+    def _ends(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._own.min(), self._own.max()
 
 
 def _largest(piece: torch.Tensor) -> float:
@@ -179,4 +201,4 @@ def _equal(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
 
 
 def _same_values(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return bool(((a == b) | (a.isnan() & b.isnan()) if a.is_floating_point() else a == b).all())
+    return torch.equal(a, b) or bool(((a == b) | (a.isnan() & b.isnan()) if a.is_floating_point() else a == b).all())
