@@ -14,6 +14,7 @@ import torch
 from kerneldojo.judging import audits, preparation
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.host import host_arena
+from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.processes import ForkServer, Session
 from kerneldojo.judging.protocol import Protocol, protocol
 from kerneldojo.judging.reference import Reference, patience
@@ -53,6 +54,22 @@ def test_arguments_and_results_may_take_more_than_half_of_what_is_shared(server:
         assert torch.equal(expected.outputs["native"][0], inputs[0][:8].sum())
         again = reference.draw("get_inputs", 1)
         assert torch.equal(again[0], inputs[0]), "what was taken is a copy"
+
+
+def test_arguments_that_do_not_fit_are_the_problems_want_of_memory(server: ForkServer) -> None:
+    """On a GPU what was drawn may lie elsewhere: then it is the judge who finds that it has no room for it."""
+    with Session(server, host_arena(2 << 20), request(Protocol(), "h100")) as session:
+        reference = Reference(session, Problem(name="p", source=SOURCE))
+        reference.load()
+        reference.begin("m", 1, 1, training=True)
+        for give in (lambda: reference.expect("m", [torch.rand(700_000)], ("native",), 1), lambda: _given(session)):
+            with pytest.raises(Ruling, match=r"too large: .* 2800000 bytes needed") as caught:
+                give()
+            assert (caught.value.status, caught.value.lacks) == (Status.INVALID_PROBLEM, "memory")
+
+
+def _given(session: Session) -> Any:
+    return Hosted(session, 60.0).give_tensors([torch.rand(700_000)])
 
 
 @pytest.mark.parametrize("gib", [24, 80, 139])

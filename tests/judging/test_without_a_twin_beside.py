@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from test_gpu_steps import (  # noqa: F401 - fixtures
     BUILT,
     HONEST,
@@ -23,6 +25,7 @@ from test_gpu_steps import (  # noqa: F401 - fixtures
     windows,
 )
 
+from kerneldojo.contestant.arena import Packer
 from kerneldojo.judging.processes import ForkServer, Session
 from kerneldojo.judging.shares import Alone, Shares
 from kerneldojo.schema import Status
@@ -68,6 +71,47 @@ def test_who_is_silenced_in_place_needs_none(
     assert bench.large == {PROBLEM.hash: 2}
     assert beside == [0, 1], "a runner, and a contestant"
     assert len(windows.drawn) == 1
+
+
+def test_where_the_judge_finds_that_inputs_do_not_fit_there_is_another_room(
+    bench: HostBench,
+    windows: Windows,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Results may lie in a heap that is larger than what arguments have."""
+    rooms: list[Shares] = []
+    put = Packer.put
+
+    def limited(self: Packer, tensor: torch.Tensor) -> Any:
+        rooms.append(bench.given[-1])
+        if tensor.nbytes > 1024 and bench.given[-1].part_bytes < 1 << 20:
+            raise MemoryError("the shared memory is too small: 4096 bytes needed, 1024 there")
+        return put(self, tensor)
+
+    heap_bytes = property(lambda own: max(1 << 20, int(own.heap_parts * own.part_bytes)))
+    monkeypatch.setattr(Shares, "heap_bytes", heap_bytes)  # All but arguments would fit.
+    monkeypatch.setattr(Packer, "put", limited)
+    passed(judge(bench, HONEST, tmp_path, IN_PLACE))
+    assert list(dict.fromkeys(rooms)) == [bench.shares, bench.alone[0].audit, bench.alone[1].audit, LONE]
+
+
+RUNS_OUT = HONEST.replace("y = torch.empty_like(x)", "raise torch.OutOfMemoryError")
+
+
+@pytest.mark.parametrize("part_bytes", [4 << 10, 1 << 28], ids=["a large problem", "any other"])
+def test_who_runs_out_of_memory_alone_has_more_only_where_the_problem_needs_it(
+    server: ForkServer,  # noqa: F811
+    windows: Windows,  # noqa: F811
+    tmp_path: Path,
+    part_bytes: int,
+) -> None:
+    whole, lone = Shares(1, 0, 1 << 28), replace(LONE, part_bytes=1 << 29)
+    bench = HostBench(server, 2, 1, part_bytes, alone=(Alone(whole, whole), Alone(lone, lone)))
+    assert refused(judge(bench, RUNS_OUT, tmp_path, IN_PLACE)).status is Status.OUT_OF_MEMORY
+    assert whole in bench.given, "once more without company, as anybody"
+    assert (lone in bench.given) == bool(bench.large) == (part_bytes < 1 << 20)
+    bench.close()
 
 
 def test_a_twin_comes_when_the_contestant_has_left(

@@ -116,9 +116,10 @@ def _judge_alone(bench: Bench, auditor: Auditor, language: Language, findings: F
             _Verdict(bench, auditor, language, findings, guest).judge()
             return None
         except Ruling as ruling:
-            if ruling.lacks != "memory" or not bench.has_more(guest):
-                raise
             is_problems = ruling.status is not Status.OUT_OF_MEMORY
+            is_tight = is_problems or findings.problem.hash in bench.large  # Else it is the candidate's own affair.
+            if ruling.lacks != "memory" or not (is_tight and bench.has_more(guest)):
+                raise
             reason = ruling.message
         except RuntimeError as error:
             if not is_out_of_memory(error):

@@ -19,6 +19,8 @@ from kerneldojo.contestant.arena import Arena, BadSlot, Packer, Slot
 from kerneldojo.devices.cuda.memory import is_out_of_memory
 from kerneldojo.judging.ends import Tampered
 from kerneldojo.judging.processes import Session
+from kerneldojo.judging.ruling import Ruling
+from kerneldojo.schema import Status
 
 MAX_NAME = 1000
 """Characters of the name of a parameter or buffer."""
@@ -52,12 +54,18 @@ class Hosted:
         self._packer = Packer(self.arena)
 
     def give(self, values: Any) -> tree.Node:
-        """Copy values into shared memory and describe them."""
-        return tree.encode(values, self._packer.put)
+        """Copy values into shared memory and describe them.
+
+        Raises:
+            Ruling: they do not fit; what is given is the problem's, which then needs more memory than there is.
+        """
+        with _fitting():
+            return tree.encode(values, self._packer.put)
 
     def give_tensors(self, values: list[torch.Tensor]) -> list[dict[str, Any]]:
-        """Copy a list of tensors into shared memory."""
-        return [self._packer.put(value).model_dump() for value in values]
+        """Copy a list of tensors into shared memory; raises as `give`."""
+        with _fitting():
+            return [self._packer.put(value).model_dump() for value in values]
 
     def rewrite(self, node: tree.Node, values: Any) -> tree.Node:
         """Put new tensors of the same shapes where `node` says the old ones lie; return what describes them now."""
@@ -155,6 +163,15 @@ class Copier:
         if self._left < 0:
             raise BadSlot("more is described than was written")
         return view.clone()
+
+
+@contextmanager
+def _fitting() -> Generator[None]:
+    try:
+        yield
+    except MemoryError as error:
+        reason = f"the problem is too large: {error}"
+        raise Ruling(Status.INVALID_PROBLEM, reason, lacks="memory") from None
 
 
 @contextmanager
