@@ -156,18 +156,17 @@ def main() -> None:
     )
     try:
         rows = judged(pool, problems, arguments.device, arguments.samples, arguments.seconds)
+        told = {"suite": re.sub(r".*/", "", arguments.suite), "at_once": arguments.at_once, "pace": pace.model_dump()}
+        write(arguments.out, told | described(rows), rows)  # Before what is under way has come to its end.
     finally:
         pool.close(drain=False)
-    found = {
-        "suite": re.sub(r".*/", "", arguments.suite),
-        "at_once": arguments.at_once,
-        "pace": pace.model_dump(),
-        **described(rows),
-        "rows": rows,
-    }
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "suites.json").write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps({key: value for key, value in found.items() if key != "rows"}, indent=1))
+
+
+def write(out: Path, found: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Keep all of it, and print what is not told verdict by verdict."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "suites.json").write_text(json.dumps(found | {"rows": rows}, indent=1) + "\n")
+    print(json.dumps(found, indent=1), flush=True)
 
 
 if __name__ == "__main__":
