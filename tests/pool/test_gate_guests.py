@@ -120,6 +120,57 @@ def test_one_that_is_alone_lets_nobody_in_and_waits_for_those_inside() -> None:
     assert after.is_set()
 
 
+def test_who_is_not_inside_yet_stands_still_in_windows_and_is_waited_for_only_while_at_work(sleeper: Sleeper) -> None:
+    gate = Gate(2)
+    works, is_done, came_in, leave = (threading.Event() for _ in range(4))
+    opened, ended = threading.Event(), threading.Event()
+
+    def outside() -> None:
+        with gate.approach() as guest:
+            guest.sessions.append(sleeper)
+            works.set()
+            is_done.wait(60)
+            with gate.admit(alone=True, guest=guest) as same:
+                assert same is guest
+                assert guest.is_alone and guest.room == gate.first_alone
+                came_in.set()
+                leave.wait(60)
+
+    def inside() -> None:
+        with gate.admit() as guest:
+            with guest.window():
+                assert sleeper.is_stopped
+                opened.set()
+                ended.wait(60)
+            assert not guest.had_company
+
+    other, thread = threading.Thread(target=outside, daemon=True), threading.Thread(target=inside, daemon=True)
+    other.start()
+    works.wait()
+    thread.start()
+    assert not opened.wait(0.2), "its judge is at work, and a window waits until it stands still"
+    is_done.set()
+    assert opened.wait(20), "it waits at the entrance, and nobody for it"
+    assert not came_in.wait(0.2), "it wants to be alone"
+    ended.set()
+    assert finished(thread)
+    assert came_in.wait(20)
+    assert not sleeper.is_stopped
+    leave.set()
+    assert finished(other)
+    with gate.admit(), gate.admit():
+        pass
+
+
+def test_who_leaves_without_having_come_in_is_in_nobodys_way(sleeper: Sleeper) -> None:
+    gate = Gate(2)
+    with contextlib.suppress(KeyError), gate.approach() as guest:
+        guest.sessions.append(sleeper)
+        raise KeyError
+    with gate.admit() as inside, inside.window():
+        assert not sleeper.is_stopped
+
+
 class Rooms:
     """Threads that go through a gate with rooms for four, two and one; who is inside, and in which order they came."""
 

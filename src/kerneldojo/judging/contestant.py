@@ -110,6 +110,13 @@ class Contestant:
         except HostedEnd as end:
             raise of_candidate(end, "import", self._candidate.source) from None
 
+    def import_only(self, parse_timeout: float, timeout: float) -> None:
+        """See whether the source imports, as a trial; raises `Ruling` if it does not."""
+        self.post_parse()
+        self.collect_parse(parse_timeout)
+        self.post_load()
+        self.collect_trial(timeout)
+
     def furnish(self, timeout: float) -> None:
         """After `collect_parse`, before `post_load`: give it its memory, and wait until all is there that the source
         will meet.

@@ -14,12 +14,13 @@ import logging
 import random
 import traceback
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from kerneldojo.devices.cuda.launchers import checked
 from kerneldojo.devices.cuda.memory import is_out_of_memory
+from kerneldojo.judging.ahead import built_ahead
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.guest import Guest
@@ -32,6 +33,7 @@ from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.turns import Turn
 from kerneldojo.judging.twin import Twin
 from kerneldojo.judging.verdict import Findings
+from kerneldojo.judging.workshop import Workshop
 from kerneldojo.languages import Language
 from kerneldojo.problems.audit import AuditReport
 from kerneldojo.schema import Problem, Status
@@ -107,14 +109,16 @@ def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: 
 
 def _judge_alone(bench: Bench, auditor: Auditor, language: Language, findings: Findings, room: int) -> int | None:
     """Judge with all of the device; where next, if even that was not enough memory."""
-    with bench.gate.admit(room) as guest:
+    with built_ahead(bench, language, findings) as (ahead, workshop), bench.gate.admit(room, guest=ahead) as guest:
         reason = f"the problem is too large for {bench.device}: inputs and answers do not fit beside each other"
         try:
             with findings.stage("audit"):
                 bench.server.start()
-                audit_on_cuda(bench, auditor, findings.problem, findings.protocol, guest)
-            _Verdict(bench, auditor, language, findings, guest).judge()
-            return None
+                report = audit_on_cuda(bench, auditor, findings.problem, findings.protocol, guest)
+            if report.lacks != "memory" or not bench.has_more(guest):
+                _Verdict(bench, auditor, language, findings, guest, workshop).judge()
+                return None
+            is_problems, reason = True, report.reason
         except Ruling as ruling:
             is_problems = ruling.status is not Status.OUT_OF_MEMORY
             is_tight = is_problems or findings.problem.hash in bench.large  # Else it is the candidate's own affair.
@@ -147,12 +151,14 @@ class _Verdict:
     language: Language
     findings: Findings
     guest: Guest
+    workshop: Workshop = field(default_factory=Workshop)
+    """In which something may be built already."""
     turn: Turn | None = None
     """Its turn to have memory for timing, once it has asked for it."""
 
     def judge(self) -> None:
         bench, findings, guest = self.bench, self.findings, self.guest
-        parties = Parties(bench, guest, self.auditor, self.language, findings)
+        parties = Parties(bench, guest, self.auditor, self.language, findings, self.workshop)
         with self._scored(), contextlib.ExitStack() as stack:
             stack.callback(self._end_turn)  # Last of all: its processes have that memory until they are dead.
             with findings.stage("start"):

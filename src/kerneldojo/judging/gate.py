@@ -74,6 +74,8 @@ class Gate:
         self._stop = Stop()
         self._changed = threading.Condition()
         self._guests: list[Guest] = []
+        self._outside: list[Guest] = []
+        """Who is not inside yet, and has processes that stand still in windows, too."""
         self._entrance = deque[Ticket]()
         self._windows = deque[Guest]()
         self._owner: Guest | None = None
@@ -83,26 +85,47 @@ class Gate:
         """Called when it closes."""
 
     @contextmanager
-    def admit(self, room: int = 0, *, alone: bool = False) -> Generator[Guest]:
+    def approach(self) -> Generator[Guest]:
+        """A guest that is not inside yet: nothing of it may use the device, and all of it stands still in windows."""
+        guest = Guest(self)
+        with self._changed:
+            self._outside.append(guest)
+        try:
+            yield guest
+        finally:
+            with self._changed:
+                if guest in self._outside:
+                    self._outside.remove(guest)
+                self._changed.notify_all()
+
+    @contextmanager
+    def admit(self, room: int = 0, *, alone: bool = False, guest: Guest | None = None) -> Generator[Guest]:
         """Let one verdict in once there is room, in order of arrival, but for `MOST_OVERTAKEN`.
 
         Args:
             room: which one.
             alone: let nobody else in while it is inside: then it is the first such room at least.
+            guest: who was outside before, if anybody was.
         """
         room = max(room, self.first_alone) if alone else room
-        guest, ticket = Guest(self, room, is_alone=room >= self.first_alone), Ticket(room)
+        guest, ticket = guest or Guest(self), Ticket(room)
+        guest.room, guest.is_alone = room, room >= self.first_alone
         with self._changed:
             self._entrance.append(ticket)
+            guest.is_busy = False  # Nobody's window waits for who waits here.
+            self._changed.notify_all()
             try:
                 self._changed.wait_for(lambda: self._is_next(ticket) and self._has_room(room))
                 if self._entrance[0] is not ticket:
                     self._entrance[0].num_overtaken += 1
                 self._guests.append(guest)
+                if guest in self._outside:
+                    self._outside.remove(guest)
                 if len(self._guests) > 1:
                     for inside in self._guests:
                         inside.had_company = True
             finally:
+                guest.is_busy = True
                 self._entrance.remove(ticket)
                 self._changed.notify_all()
         try:
@@ -157,8 +180,8 @@ class Gate:
                 return
             with self._changed:
                 # Asked anew each time: a guest may leave while it is waited for, and nobody comes in meanwhile.
-                self._changed.wait_for(lambda: not any(other.is_busy for other in self._guests if other is not guest))
-                others = [other for other in self._guests if other is not guest]
+                self._changed.wait_for(lambda: not any(other.is_busy for other in self._others(guest)))
+                others = self._others(guest)
             theirs = [session for other in others for session in other.sessions]
             freeze(theirs, stop.frozen, meanwhile=lambda: self._seat(guest))
             guest.seconds_stopping += time.monotonic() - since
@@ -168,6 +191,9 @@ class Gate:
             guest.leave_cores()
             self.close_window()
             raise
+
+    def _others(self, guest: Guest) -> list[Guest]:
+        return [other for other in (*self._guests, *self._outside) if other is not guest]
 
     def _is_first(self, guest: Guest) -> bool:
         return self._owner is None and bool(self._windows) and self._windows[0] is guest

@@ -165,10 +165,16 @@ class Bench(BenchMemory):
         guest.budgets.append(contestant.hosted)
         return contestant
 
-    def trial(self, candidate: Candidate, protocol: Protocol, guest: Guest) -> tuple[Contestant, GatedSession]:
+    def trial(
+        self, candidate: Candidate, protocol: Protocol, guest: Guest, line: socket.socket | None = None
+    ) -> tuple[Contestant, GatedSession]:
         """A process that sees whether a source imports, and opens no device; and its session."""
-        session = self._trials.take(request(protocol, self.device, self.device_nodes()))
-        session.attend(guest)
+        wanted = request(protocol, self.device, self.device_nodes())
+        if line is not None:
+            session = GatedSession(self.server, NoArena(), wanted, guest, line)
+        else:
+            session = self._trials.take(wanted)
+            session.attend(guest)
         contestant = Contestant(session, candidate, protocol.timeout)
         guest.budgets.append(contestant.hosted)
         return contestant, session

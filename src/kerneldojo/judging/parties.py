@@ -35,7 +35,7 @@ from kerneldojo.judging.ruling import Ruling, of_candidate
 from kerneldojo.judging.shares import CONTEXT_BYTES
 from kerneldojo.judging.twin import Twin
 from kerneldojo.judging.verdict import Findings
-from kerneldojo.judging.workshop import Workshop
+from kerneldojo.judging.workshop import Workshop, build_seconds, is_slow_to_build
 from kerneldojo.languages import Language
 from kerneldojo.schema import Status
 
@@ -140,10 +140,7 @@ class Parties:
         """
         trial, session = self.bench.trial(self.findings.candidate, self.findings.protocol, self.guest)
         stack.callback(session.close)
-        trial.post_parse()
-        trial.collect_parse(self.findings.protocol.load_timeout)
-        trial.post_load()
-        trial.collect_trial(self.findings.protocol.load_timeout)
+        trial.import_only(self.findings.protocol.load_timeout, self.findings.protocol.load_timeout)
         session.order_end()
         session.part()  # Or it would be given a core of its own in this verdict's windows.
 
@@ -183,7 +180,8 @@ class Parties:
             contestant.collect_parse(protocol.load_timeout)
             contestant.furnish(protocol.load_timeout)
         with findings.stage("build"):
-            self.sessions += self.workshop.open(bench, protocol, self.guest)
+            if not self.workshop.is_open:
+                self.sessions += self.workshop.open(bench, protocol, self.guest)
             contestant.post_load()
             early = self._silent(inputs) if self._has_common_build else None
             if early is not None:
@@ -200,16 +198,16 @@ class Parties:
 
     @property
     def _build_seconds(self) -> float:
-        return max(self.findings.protocol.load_timeout, self.language.build_seconds)
+        return build_seconds(self.language, self.findings.protocol)
 
     @property
     def _is_slow_to_build(self) -> bool:
         """Whether the twin builds beside the contestant, rather than after the rounds; neither has a context then."""
-        return self.language.build_seconds > self.findings.protocol.load_timeout
+        return is_slow_to_build(self.language, self.findings.protocol)
 
     def _line(self) -> socket.socket | None:
         """A line to the workshop, where it is worth having one: then two build the same at the same time."""
-        return self.workshop.line() if self._has_common_build else None
+        return self.workshop.line() if self._has_common_build or self.workshop.is_open else None
 
     @property
     def _has_common_build(self) -> bool:

@@ -15,8 +15,10 @@ from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.ruling import LIMITS
+from kerneldojo.languages import Language
 
-NUM_LINES = 2
+NUM_LINES = 3
+"""A contestant's, its twin's, and one of who has imported the source before them, if anybody has (`judging.ahead`)."""
 COUNT_SECONDS = 10.0
 """For saying how much it has built."""
 
@@ -74,6 +76,11 @@ class Workshop:
         self._lines.hand_over()
         return [self._session]
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is there, so that a line to it is worth having."""
+        return self._session is not None
+
     def check(self) -> None:
         """See whether it has had its share in what went wrong: who loses it builds alone, and may come too late.
 
@@ -108,3 +115,13 @@ class Workshop:
         """Close the lines that nobody was given."""
         if self._lines is not None:
             self._lines.close()
+
+
+def is_slow_to_build(language: Language, protocol: Protocol) -> bool:
+    """Whether importing a source of this language may take long, for it is compiled then."""
+    return language.build_seconds > protocol.load_timeout
+
+
+def build_seconds(language: Language, protocol: Protocol) -> float:
+    """How long importing a source may take."""
+    return max(protocol.load_timeout, language.build_seconds)

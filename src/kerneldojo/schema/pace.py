@@ -34,6 +34,9 @@ class Pace(Frozen):
     larger_shares: bool = True
     """Whether problems that need more than a share are judged beside each other, half as many at once with twice as
     much and more for each, as long as that is enough, and alone only then (`judging.shares`)."""
+    builds_ahead: bool = False
+    """Whether an extension whose problem is judged alone is compiled while it waits for the device (`judging.ahead`).
+    Has not run on a GPU."""
 
 
 ONE_AT_A_TIME = Pace(
