@@ -756,6 +756,13 @@ def test_a_problem_too_large_for_a_share_is_judged_alone_with_all_memory(
     assert set(bench.given) == {bench.shares}, "others are not its affair"
     bench.close()
 
+    another = HostBench(server, 2, 1, part_bytes)
+    passed(judge(another, HONEST, tmp_path))
+    assert set(another.given) == {whole}, "a judge that comes later knows from what is on disk"
+    passed(judge(another, HONEST, tmp_path, problem=other))
+    assert another.given[-1] == another.shares
+    another.close()
+
 
 @pytest.mark.parametrize(("part_bytes", "room"), [(4 << 10, 1), (1 << 10, 2)], ids=["half", "a quarter"])
 def test_a_problem_too_large_for_a_share_is_judged_beside_others_like_it_where_it_fits(

@@ -90,9 +90,10 @@ class BenchMemory(ABC):
         """Whether it would have more in another room."""
         return self.rooms[-1].heap_bytes > self.room(guest).heap_bytes
 
-    def may_be_cramped(self, guest: Guest) -> bool:
-        """Whether a poorer oracle may do for want of memory: where it has the device alone, and nobody has more."""
-        return guest.is_alone or not self.has_more(guest)
+    def may_be_cramped(self, room: int) -> bool:
+        """Whether a poorer oracle may do there for want of memory: one is alone there, or has no less than anybody."""
+        is_alone = room >= len(self.rooms) - len(self.alone)
+        return is_alone or self.rooms[-1].heap_bytes <= self.rooms[room].heap_bytes
 
     def tidy(self, most_bytes: int | None = None) -> None:  # noqa: B027 - nothing to do without a GPU
         """Give back device memory that the judge itself keeps for later, if it is more than `most_bytes`."""

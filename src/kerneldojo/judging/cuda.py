@@ -44,10 +44,28 @@ log = logging.getLogger(__name__)
 def judge_on_cuda(bench: Bench, auditor: Auditor, language: Language, findings: Findings) -> None:
     """Fill in `findings`; raises `Ruling` where the candidate does not pass."""
     findings.device = f"{bench.device} ({bench.name})"
-    room: int | None = bench.large.get(findings.problem.hash, 0)
+    room: int | None = _first_room(bench, auditor, findings)
     while room is not None:
         judge = _judge_beside if room < bench.gate.first_alone else _judge_alone
         room = judge(bench, auditor, language, findings, room)
+
+
+def _first_room(bench: Bench, auditor: Auditor, findings: Findings) -> int:
+    """Where to judge first: where the problem was found to fit, now or before this process began; else in a share.
+
+    To find out that a problem of gigabytes does not fit a share, or twice as much, takes contexts and seconds.
+    """
+    problem, precision = findings.problem, findings.protocol.precision
+    if (room := bench.large.get(problem.hash)) is not None:
+        return room
+    for room, shares in enumerate(bench.rooms):
+        at = (problem, bench.name or "cpu", precision, shares.heap_bytes)
+        report = auditor.known(*at, may_be_cramped=bench.may_be_cramped(room))
+        if report is not None and not report.lacks:
+            if room:
+                bench.large[problem.hash] = room
+            return room
+    return 0
 
 
 def audit_on_cuda(
@@ -61,7 +79,7 @@ def audit_on_cuda(
     Raises:
         Ruling: its source does not import.
     """
-    limit, may_be_cramped = bench.room(guest).heap_bytes, bench.may_be_cramped(guest)
+    limit, may_be_cramped = bench.room(guest).heap_bytes, bench.may_be_cramped(guest.room)
     at = (problem, bench.name or "cpu", protocol.precision, limit)
     if not fresh and (known := auditor.known(*at, may_be_cramped=may_be_cramped)) is not None:
         return known
@@ -171,7 +189,7 @@ class _Verdict:
             contestant, twin = parties.come(reference)
             with findings.stage("audit"):
                 limit = bench.room(guest).heap_bytes
-                has_more = not bench.may_be_cramped(guest)
+                has_more = not bench.may_be_cramped(guest.room)
                 conduct = self.auditor.conduct(findings, reference, limit, has_more=has_more)
             match = Match(reference, contestant, conduct)
             if not bench.room(guest).in_place:  # Else there may be no room for one more set of inputs.
