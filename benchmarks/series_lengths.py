@@ -3,8 +3,8 @@
     PYTHONPATH=src python benchmarks/series_lengths.py --at-once 4 8
 
 A series ends when the figure is sharp, or when its time is up (`devices.cuda.window_rounds.Effort`). The more calls a
-window has room for (`judging.shares`), the sooner it is sharp. Told for each number of verdicts at once: the rate, how
-long each is in windows, input sets, rounds, and in how many series the candidate's figure became as sharp as asked.
+window has room for (`judging.division`), the sooner it is sharp. Told for each number of verdicts at once: the rate,
+how long each is in windows, input sets, rounds, and in how many series the candidate's figure became as sharp as asked.
 """
 
 from __future__ import annotations

@@ -22,9 +22,10 @@ from test_gpu_steps import (  # noqa: F401 - fixtures
     windows,
 )
 
+from kerneldojo.judging.alone import Alone
 from kerneldojo.judging.gate import Gate
 from kerneldojo.judging.processes import ForkServer, Session
-from kerneldojo.judging.shares import Alone, Shares
+from kerneldojo.judging.shares import Shares
 from kerneldojo.schema import Status
 from kerneldojo.schema.pace import Pace
 

@@ -29,6 +29,7 @@ from kerneldojo.contestant.arena import HostArena
 from kerneldojo.contestant.sandbox import processes
 from kerneldojo.devices.cuda.fits import Window
 from kerneldojo.judging import cuda, measurement, placebos, preparation, runners
+from kerneldojo.judging.alone import Alone
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.gated_bench import Bench
@@ -38,7 +39,7 @@ from kerneldojo.judging.protocol import Protocol, protocol
 from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.rounds import secret_seed
 from kerneldojo.judging.ruling import Ruling
-from kerneldojo.judging.shares import CONTEXT_BYTES, Alone, Shares
+from kerneldojo.judging.shares import CONTEXT_BYTES, Shares
 from kerneldojo.judging.twin import Twin
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.languages import language_of

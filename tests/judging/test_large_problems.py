@@ -12,7 +12,9 @@ import pytest
 import torch
 
 from kerneldojo.judging import audits, preparation
+from kerneldojo.judging.alone import Alone, whole
 from kerneldojo.judging.audits import Auditor
+from kerneldojo.judging.division import divide
 from kerneldojo.judging.host import host_arena
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.processes import ForkServer, Session
@@ -20,7 +22,6 @@ from kerneldojo.judging.protocol import Protocol, protocol
 from kerneldojo.judging.reference import Reference, patience
 from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.ruling import Ruling
-from kerneldojo.judging.shares import Shares
 from kerneldojo.judging.surroundings import request
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Problem, Status
@@ -74,22 +75,22 @@ def _given(session: Session) -> Any:
 
 @pytest.mark.parametrize("gib", [24, 80, 139])
 def test_one_verdict_with_all_of_a_device_fits_and_holds_larger_tensors(gib: int) -> None:
-    whole, share = Shares.whole(gib * GIB), Shares.of(1, gib * GIB)
-    assert whole.most_bytes <= gib * GIB
-    assert whole.in_place
+    alone, share = whole(gib * GIB), divide(1, gib * GIB)
+    assert alone.most_bytes <= gib * GIB
+    assert alone.in_place
     assert not share.in_place
-    assert whole.heap_bytes > share.heap_bytes
-    assert whole.exchange_bytes > 0.9 * share.exchange_bytes
-    assert whole.inputs_bytes >= 2 * whole.exchange_bytes - 2, "a slope needs two sets of inputs"
+    assert alone.heap_bytes > share.heap_bytes
+    assert alone.exchange_bytes > 0.9 * share.exchange_bytes
+    assert alone.inputs_bytes >= 2 * alone.exchange_bytes - 2, "a slope needs two sets of inputs"
 
 
 @pytest.mark.parametrize("gib", [24, 80, 139])
 def test_an_audit_alone_has_room_for_the_answers_to_several_draws(gib: int) -> None:
-    auditing, whole = Shares.auditing(gib * GIB), Shares.whole(gib * GIB)
+    alone, auditing = Alone.of(gib * GIB)[0]
     assert auditing.most_bytes <= gib * GIB
-    assert auditing.exchange_bytes == whole.exchange_bytes, "what is judged afterwards is no larger"
-    assert auditing.heap_bytes > 1.7 * whole.heap_bytes
-    assert auditing.judge_bytes > 9 * whole.exchange_bytes
+    assert auditing.exchange_bytes == alone.exchange_bytes, "what is judged afterwards is no larger"
+    assert auditing.heap_bytes > 1.7 * alone.heap_bytes
+    assert auditing.judge_bytes > 9 * alone.exchange_bytes
 
 
 def test_equal_answers_in_two_precisions_are_kept_once(server: ForkServer) -> None:
@@ -124,7 +125,7 @@ def test_a_reference_that_never_ends_is_found_out_by_one_command_however_long_th
 
 
 def test_the_largest_tensor_of_kernelbench_fits_an_h200() -> None:
-    assert Shares.whole(int(139.8 * GIB)).exchange_bytes > 8 * GIB
+    assert whole(int(139.8 * GIB)).exchange_bytes > 8 * GIB
 
 
 @pytest.mark.parametrize(("region_bytes", "num"), [(100, 1), (1024, 2), (1 << 20, preparation.NUM_BASES)])

@@ -12,6 +12,7 @@ import pytest
 from kerneldojo.judging import canary as canaries
 from kerneldojo.judging import idleness, neighbours
 from kerneldojo.judging.canary import NUM_CANARIES, Canary
+from kerneldojo.judging.division import divide
 from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.guest import Guest
@@ -34,7 +35,7 @@ class CoreBench(Bench):
     """A bench whose device is said to be busy by a function; its processes are real."""
 
     def __init__(self, server: ForkServer, is_busy: Callable[[], bool]) -> None:
-        super().__init__(server, Shares.of(2, 64 * GIB), "cpu")
+        super().__init__(server, divide(2, 64 * GIB), "cpu")
         self._canary = Canary(lambda: 20.0 if is_busy() else 10.0)
         self._canary.baseline = 10.0
 

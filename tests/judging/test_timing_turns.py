@@ -27,10 +27,11 @@ from test_gpu_steps import (
 from kerneldojo import Problem
 from kerneldojo.contestant.arena import HostArena
 from kerneldojo.devices.cuda.driver import CudaError
+from kerneldojo.judging.alone import whole
+from kerneldojo.judging.division import divide, larger
 from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.processes import ForkServer, Session
 from kerneldojo.judging.reference import Reference
-from kerneldojo.judging.shares import Shares
 from kerneldojo.judging.turns import Turns
 from kerneldojo.schema import Status
 from kerneldojo.schema.pace import Pace
@@ -150,7 +151,7 @@ def test_it_is_first_come_first_served() -> None:
 
 @pytest.mark.parametrize(("gib", "capacity"), [*((80, n) for n in (3, 4, 6, 7)), *((141, n) for n in (3, 4, 6, 8, 10))])
 def test_all_of_it_fits_and_makes_room_for_more_calls(gib: int, capacity: int) -> None:
-    shares = Shares.of(capacity, gib * GIB, 6)
+    shares = divide(capacity, gib * GIB, 6)
     assert shares.capacity == capacity
     assert shares.most_bytes <= gib * GIB
     assert 2 <= shares.num_timed < capacity
@@ -161,7 +162,7 @@ def test_all_of_it_fits_and_makes_room_for_more_calls(gib: int, capacity: int) -
 
 @pytest.mark.parametrize("gib", [16, 24, 40])
 def test_a_small_device_has_room_for_verdicts_before_it_has_for_what_makes_them_quick(gib: int) -> None:
-    shares = Shares.of(4, gib * GIB, 6)
+    shares = divide(4, gib * GIB, 6)
     assert shares.most_bytes <= gib * GIB
     assert shares.capacity == {16: 2, 24: 4, 40: 4}[gib]
     assert shares.num_ahead >= 2
@@ -174,7 +175,7 @@ def test_a_small_device_has_room_for_verdicts_before_it_has_for_what_makes_them_
 )
 def test_no_more_are_let_in_than_can_have_memory_for_timing_late(gib: float, asked: int, capacity: int) -> None:
     """Else windows hold so few calls that everybody waits longer for figures that say less."""
-    shares = Shares.of(asked, int(gib * GIB), 6)
+    shares = divide(asked, int(gib * GIB), 6)
     assert shares.capacity == capacity
     assert 2 <= shares.num_timed < capacity
     assert shares.inputs_bytes >= 20 * (64 << 20), "windows of twenty calls of 64 MB"
@@ -183,7 +184,7 @@ def test_no_more_are_let_in_than_can_have_memory_for_timing_late(gib: float, ask
 @pytest.mark.parametrize("gib", [80, 141])
 @pytest.mark.parametrize("capacity", [3, 4, 6, 8])
 def test_problems_of_ordinary_size_have_room_in_a_share(gib: int, capacity: int) -> None:
-    shares = Shares.of(capacity, gib * GIB, 6)
+    shares = divide(capacity, gib * GIB, 6)
     assert shares.exchange_bytes >= 7 * (64 << 20), "what an audit or a round places for tensors of 64 MiB"
     assert shares.heap_bytes >= 0.8 * GIB, "a product of two, in double precision"
     assert shares.num_kept >= capacity or capacity in (3, 8)
@@ -192,17 +193,17 @@ def test_problems_of_ordinary_size_have_room_in_a_share(gib: int, capacity: int)
 @pytest.mark.parametrize("gib", [24, 80, 141])
 @pytest.mark.parametrize("capacity", range(1, 13))
 def test_larger_shares_fit_and_are_for_larger_problems_each(gib: int, capacity: int) -> None:
-    usual, whole = Shares.of(capacity, gib * GIB, 6), Shares.whole(gib * GIB)
-    larger = Shares.larger(usual.capacity, gib * GIB)
-    assert [one.capacity for one in larger] == [num for num in (usual.capacity // 2, usual.capacity // 4) if num >= 2]
-    assert all(one.most_bytes <= gib * GIB for one in larger)
-    sizes = [one.part_bytes for one in (usual, *larger, whole)]
+    usual, alone = divide(capacity, gib * GIB, 6), whole(gib * GIB)
+    rooms = larger(usual.capacity, gib * GIB)
+    assert [one.capacity for one in rooms] == [num for num in (usual.capacity // 2, usual.capacity // 4) if num >= 2]
+    assert all(one.most_bytes <= gib * GIB for one in rooms)
+    sizes = [one.part_bytes for one in (usual, *rooms, alone)]
     assert all(2 * less <= more for less, more in pairwise(sizes[1:-1]))
     assert sizes == sorted(sizes)
 
 
 def test_who_is_judged_alone_has_it_from_the_beginning() -> None:
-    assert Shares.whole(80 * GIB).num_timed == Shares.of(1, 80 * GIB, 6).num_timed == 0
+    assert whole(80 * GIB).num_timed == divide(1, 80 * GIB, 6).num_timed == 0
 
 
 class FurnishingBench(StagedBench):

@@ -26,8 +26,9 @@ from test_gpu_steps import (  # noqa: F401 - fixtures
 )
 
 from kerneldojo.contestant.arena import Packer
+from kerneldojo.judging.alone import Alone
 from kerneldojo.judging.processes import ForkServer, Session
-from kerneldojo.judging.shares import Alone, Shares
+from kerneldojo.judging.shares import Shares
 from kerneldojo.schema import Status
 
 GIB = 1 << 30

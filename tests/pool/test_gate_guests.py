@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from sleepers import Sleeper
 
 from kerneldojo.judging.canary import Canary
+from kerneldojo.judging.division import LEAST_PART_BYTES, divide
 from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.gate import MOST_OVERTAKEN, Gate
 from kerneldojo.judging.host import COMPILE_ARENA_BYTES
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
 from kerneldojo.judging.protocol import Protocol
-from kerneldojo.judging.shares import LEAST_PART_BYTES, MAX_KEPT, Shares
+from kerneldojo.judging.shares import MAX_KEPT
 from kerneldojo.judging.stops import stopped
 from kerneldojo.judging.surroundings import request
 
@@ -338,18 +339,18 @@ def test_a_process_can_be_frozen_before_it_has_started_and_killed_while_it_is(se
 
 @given(st.integers(1, 32), st.integers(8, 192))
 def test_what_is_shared_out_is_there(num_verdicts: int, gib: int) -> None:
-    shares = Shares.of(num_verdicts, gib * GIB)
+    shares = divide(num_verdicts, gib * GIB)
     assert 1 <= shares.capacity <= num_verdicts
     assert 0 <= shares.num_kept <= MAX_KEPT
     assert shares.most_bytes <= gib * GIB or shares.capacity == 1
     if shares.capacity > 1:
         assert shares.part_bytes >= LEAST_PART_BYTES
-    assert Shares.of(num_verdicts + 1, gib * GIB).capacity >= shares.capacity
+    assert divide(num_verdicts + 1, gib * GIB).capacity >= shares.capacity
 
 
 def test_an_h200_has_room_for_the_ten_problems_of_the_benchmark() -> None:
     for num_verdicts in (4, 8):
-        shares = Shares.of(num_verdicts, 139 * GIB)
+        shares = divide(num_verdicts, 139 * GIB)
         assert shares.capacity == num_verdicts
         assert shares.capacity + shares.num_kept >= 10
         assert shares.inputs_bytes >= 10 * (64 << 20), "windows of ten calls of 64 MB, at least"

@@ -2,7 +2,7 @@
 
 Most have a share from the moment they are made. Where what is timed gets its memory late, a verdict asks for its turn
 when its rounds are passed; and a process that was opened ahead may have a contestant's share before anybody knows whose
-it will be. How much all of that is, `judging.shares` says.
+it will be. How much all of that is, `judging.division` and `judging.alone` say.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from kerneldojo.devices.cuda.driver import CudaError
+from kerneldojo.judging.alone import Alone
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.runners import Runners
-from kerneldojo.judging.shares import Alone, Shares
+from kerneldojo.judging.shares import Shares
 from kerneldojo.judging.turns import Turn, Turns
 
 TURN_SECONDS = 600.0

@@ -16,6 +16,7 @@ from typing import Any
 
 from kerneldojo.devices.cuda.driver import CudaError
 from kerneldojo.devices.cuda.precompiled import Precompiled
+from kerneldojo.judging.alone import Alone
 from kerneldojo.judging.bench_memory import BenchMemory
 from kerneldojo.judging.blanks import OPEN_SECONDS, Blanks
 from kerneldojo.judging.canary import Canary
@@ -31,7 +32,7 @@ from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.reference import Reference, patience
 from kerneldojo.judging.reference_times import ReferenceTimes
 from kerneldojo.judging.ruling import Ruling
-from kerneldojo.judging.shares import Alone, Shares
+from kerneldojo.judging.shares import Shares
 from kerneldojo.judging.stock import Endings, Ready
 from kerneldojo.judging.surroundings import request
 from kerneldojo.judging.verdict import Findings

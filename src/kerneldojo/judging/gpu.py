@@ -20,11 +20,13 @@ from kerneldojo.devices.cuda.memory import SharedRegion, is_out_of_memory
 from kerneldojo.devices.cuda.precompiled import Precompiled, Precompiler
 from kerneldojo.devices.cuda.spare import Spare
 from kerneldojo.devices.cuda.window import Stopwatch
+from kerneldojo.judging.alone import Alone
 from kerneldojo.judging.canary import Canary
+from kerneldojo.judging.division import divide, larger
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.reference_times import ReferenceTimes
 from kerneldojo.judging.servers import ForkServer, gpu_server
-from kerneldojo.judging.shares import Alone, Shares
+from kerneldojo.judging.shares import Shares
 from kerneldojo.schema.pace import Pace
 
 WARM_SECONDS = 0.2
@@ -70,7 +72,7 @@ class CudaBench(Bench):
         elif begun is not None:
             begun.close()
         pace = pace or Pace()
-        shares = Shares.of(num_verdicts, total_bytes, pace.contexts_ahead)
+        shares = divide(num_verdicts, total_bytes, pace.contexts_ahead)
         super().__init__(
             server,
             shares,
@@ -78,7 +80,7 @@ class CudaBench(Bench):
             cores,
             Alone.of(total_bytes),
             pace,
-            Shares.larger(shares.capacity, total_bytes) if pace.larger_shares else (),
+            larger(shares.capacity, total_bytes) if pace.larger_shares else (),
         )
         self.index = index
         self.name = properties.name

@@ -5,7 +5,7 @@ while it serves: what it lets go of is freed rather than given to another, since
 and what it shared with a contestant (the region of timed inputs) when that contestant is dead. While it waits it is a
 context and no more, and frozen, so that it disturbs nobody's window, whatever its problem's code may do. One that did
 anything unusual is ended, and so is the one that waited longest when there are too many: how many there may be follows
-from the device's memory (`judging.shares`).
+from the device's memory (`judging.division`).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class PoolConfig(Frozen):
     num_verdicts_per_gpu: int | None = Field(default=None, ge=1, le=64)
     """Verdicts under way at once on one GPU, whose windows take turns (`judging.gate`). None: one for every two cores
     that the GPU has for itself, at most eight, which are four times as fast as one, and as exact; fewer where memory is
-    short (`judging.shares`). With fewer, a problem may be larger before it is judged alone (docs/throughput.md)."""
+    short (`judging.division`). With fewer, a problem may be larger before it is judged alone (docs/throughput.md)."""
     cores: tuple[int, ...] = ()
     """Cores of this machine that its workers keep to (`LocalPool` alone); the others are left to whoever else works
     here. None named: all that this process may use."""

@@ -33,7 +33,7 @@ class Pace(Frozen):
     contexts are made when they are needed, and apart from windows."""
     larger_shares: bool = True
     """Whether problems that need more than a share are judged beside each other, half as many at once with twice as
-    much and more for each, as long as that is enough, and alone only then (`judging.shares`)."""
+    much and more for each, as long as that is enough, and alone only then (`judging.division`)."""
     builds_ahead: bool = False
     """Whether an extension whose problem is judged alone is compiled while it waits for the device (`judging.ahead`).
     Has not run on a GPU."""

@@ -1,0 +1,90 @@
+"""What one verdict has that has all of a GPU, for its problem fits nowhere else.
+
+No runner is kept, inputs have two parts (a slope needs two sets of them), and results stay in the heap, from which
+the judge copies them, so that an exchange holds arguments alone. The audit comes first, when there is a reference
+runner and no more, and the judge needs the answers to several draws at once. On 150 GB the largest tensor may have 8
+GiB, where a share of one allows 4.2.
+
+What does not fit even so has no third process beside the other two: a silent twin comes when the contestant is gone,
+and the reference runner has no more than two answers need. Then the largest tensor may have 11 GiB on 150 GB, and 6
+on 80: of KernelBench's elementwise problems most have such of exactly 6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from kerneldojo.judging.shares import JUDGE_BYTES, Shares, contexts_bytes
+
+WHOLE_INPUT_PARTS = 2.0
+WHOLE_HEAP_PARTS = 2.9
+WHOLE_JUDGE_PARTS = 3.1
+WHOLE_PARTS = 3 * (1 + WHOLE_HEAP_PARTS) + WHOLE_INPUT_PARTS + WHOLE_JUDGE_PARTS
+"""Of one verdict that has the device alone: inputs, the reference's answer and the candidate's are the judge's."""
+AUDIT_HEAP_PARTS = 5.0
+AUDIT_JUDGE_PARTS = 9.5
+AUDIT_INPUT_PARTS = 1 / 64
+"""Of an audit that does: nothing is timed, but the answers to three draws are compared, and those of other modules."""
+LONE_RUNNER_PARTS = 2.3
+LONE_PARTS = 2 + WHOLE_HEAP_PARTS + LONE_RUNNER_PARTS + WHOLE_INPUT_PARTS + WHOLE_JUDGE_PARTS
+"""Of one verdict that has the device alone, and no twin beside the contestant."""
+LONE_AUDIT_HEAP_PARTS = 3.1
+LONE_AUDIT_JUDGE_PARTS = 8.1
+"""Of its audit."""
+
+
+class Alone(NamedTuple):
+    """What has all of a device."""
+
+    verdict: Shares
+    audit: Shares
+    """Before it."""
+
+    @classmethod
+    def of(cls, total_bytes: int) -> tuple[Alone, ...]:
+        """Divisions of a device for one verdict, in the order in which they are tried."""
+        return (
+            cls(whole(total_bytes), auditing(whole(total_bytes), AUDIT_HEAP_PARTS, AUDIT_JUDGE_PARTS)),
+            cls(lone(total_bytes), auditing(lone(total_bytes), LONE_AUDIT_HEAP_PARTS, LONE_AUDIT_JUDGE_PARTS)),
+        )
+
+
+def whole(total_bytes: int) -> Shares:
+    """For a problem that needs more than its share."""
+    return Shares(
+        capacity=1,
+        num_kept=0,
+        part_bytes=_part_bytes(total_bytes, WHOLE_PARTS),
+        heap_parts=WHOLE_HEAP_PARTS,
+        input_parts=WHOLE_INPUT_PARTS,
+        judge_parts=WHOLE_JUDGE_PARTS,
+        in_place=True,
+    )
+
+
+def lone(total_bytes: int) -> Shares:
+    """For one that needs even more: without a twin beside."""
+    return replace(
+        whole(total_bytes),
+        part_bytes=_part_bytes(total_bytes, LONE_PARTS),
+        num_processes=2,
+        runner_heap_parts=LONE_RUNNER_PARTS,
+    )
+
+
+def auditing(verdict: Shares, heap_parts: float, judge_parts: float) -> Shares:
+    """For the audit of a problem that is then judged with `verdict`: parts are of the same size."""
+    return replace(
+        verdict,
+        heap_parts=heap_parts,
+        runner_heap_parts=None,
+        input_parts=AUDIT_INPUT_PARTS,
+        judge_parts=judge_parts,
+        num_processes=1,
+    )
+
+
+def _part_bytes(total_bytes: int, num_parts: float) -> int:
+    free = total_bytes - JUDGE_BYTES - contexts_bytes(1, 0)
+    return max(int(free / num_parts), 1 << 21)
