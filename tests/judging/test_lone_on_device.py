@@ -1,0 +1,84 @@
+"""On a GPU that claims to be small: a problem for which there is no room beside a silent twin."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from kerneldojo import Candidate, Problem
+from kerneldojo.judging import Judge, alone, division, gpu
+from kerneldojo.judging.alone import Alone
+from kerneldojo.schema import Evaluation, Status
+
+pytestmark = pytest.mark.gpu
+
+TOTAL_BYTES = 24 << 30
+SOURCE = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.randn(4096, 90112)]
+
+def get_init_inputs():
+    return []
+"""
+PROBLEM = Problem(name="large_relu", source=SOURCE)
+KERNEL = """
+import torch, triton, triton.language as tl
+from torch import nn
+
+@triton.jit
+def relu(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, at < n)
+    tl.store(y_ptr + at, tl.maximum(x, 0.0), at < n)
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        relu[(triton.cdiv(x.numel(), 4096),)](x, y, x.numel(), BLOCK=4096)
+        return y
+"""
+WATCHED = f"# getattr(\n{KERNEL}"
+"""Has its twin in any case."""
+NO_CAUSE = KERNEL.replace("return y", "return torch.relu(x)")
+
+
+ROOMS = Alone.of(TOTAL_BYTES)
+
+
+@pytest.fixture(scope="module")
+def judge() -> Generator[Judge]:
+    with pytest.MonkeyPatch.context() as patch, Judge(num_verdicts=2) as judge:
+        patch.setattr(gpu, "divide", lambda num, _, num_ahead: division.divide(num, TOTAL_BYTES, num_ahead))
+        patch.setattr(gpu, "larger", lambda *_: ())
+        patch.setattr(Alone, "of", classmethod(lambda _, __: ROOMS))
+        yield judge
+
+
+def test_it_fits_only_without_a_twin_beside() -> None:
+    num_bytes = 4 * 4096 * 90112
+    assert alone.whole(TOTAL_BYTES).exchange_bytes < num_bytes < alone.lone(TOTAL_BYTES).exchange_bytes
+
+
+@pytest.mark.parametrize(
+    ("source", "status"),
+    [
+        (KERNEL, Status.PASSED),
+        (WATCHED, Status.PASSED),
+        (NO_CAUSE, Status.EXPLOIT),
+        (f"# getattr(\n{NO_CAUSE}", Status.EXPLOIT),
+    ],
+    ids=["honest", "honest, with a twin", "no cause", "no cause, with a twin"],
+)
+def test_it_is_judged_as_any_other(judge: Judge, source: str, status: Status) -> None:
+    found: Evaluation = judge.judge(PROBLEM, Candidate(source=source), device="cuda:0")
+    assert found.status is status, found.message
+    assert found.kernels or status is not Status.PASSED
+    assert judge._gpus[0].large == {PROBLEM.hash: 2}
