@@ -98,7 +98,7 @@ def test_one_that_is_alone_lets_nobody_in_and_waits_for_those_inside() -> None:
             guest.wait(first_leaves.wait, 60.0)
 
     def alone() -> None:
-        with gate.admit(alone=True) as guest:
+        with gate.admit(gate.first_alone) as guest:
             is_alone.set()
             with guest.window():
                 guest.wait(alone_leaves.wait, 60.0)
@@ -131,7 +131,7 @@ def test_who_is_not_inside_yet_stands_still_in_windows_and_is_waited_for_only_wh
             guest.sessions.append(sleeper)
             works.set()
             is_done.wait(60)
-            with gate.admit(alone=True, guest=guest) as same:
+            with gate.admit(gate.first_alone, guest) as same:
                 assert same is guest
                 assert guest.is_alone and guest.room == gate.first_alone
                 came_in.set()
@@ -185,7 +185,7 @@ class Rooms:
         leave = self._leave[name] = threading.Event()
 
         def go() -> None:
-            with self.gate.admit(room, alone=room == 2) as guest:
+            with self.gate.admit(room) as guest:
                 self.came.append((room, name))
                 guest.wait(leave.wait, 60.0)
 

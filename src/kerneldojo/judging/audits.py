@@ -150,7 +150,7 @@ class Auditor:
                 self._memory.pop(key, None)
 
     def conduct(
-        self, findings: Findings, reference: Reference, memory_limit: int | None = None, *, has_more: bool = False
+        self, findings: Findings, reference: Reference, memory_limit: int | None = None, *, may_be_cramped: bool = True
     ) -> Conduct:
         """How a problem is to be judged; raises `Ruling` if it is not to be, or not with so little memory.
 
@@ -158,10 +158,10 @@ class Auditor:
             findings: with the problem and the protocol; gets what was settled.
             reference: a runner of the problem.
             memory_limit: bytes that one of its processes has.
-            has_more: whether it can have more at another time: then it is not judged by a poorer oracle for want of it.
+            may_be_cramped: whether a poorer oracle may do for want of memory: not if there is more at another time.
         """
         precision = findings.protocol.precision
-        report = self.audit(findings.problem, reference, precision, memory_limit, may_be_cramped=not has_more)
+        report = self.audit(findings.problem, reference, precision, memory_limit, may_be_cramped=may_be_cramped)
         if report.status == "invalid":
             raise Ruling(Status.INVALID_PROBLEM, f"the problem cannot be judged: {report.reason}", lacks=report.lacks)
         if report.status == "degenerate":

@@ -188,7 +188,7 @@ class Judge:
             for room in (0, *range(gpu.gate.first_alone, len(gpu.rooms))):
                 with gpu.gate.admit(room) as guest:
                     report = self._audit_on_gpu(gpu, guest, problem, fresh=fresh)
-                    if report.lacks != "memory" or not gpu.has_more(guest):
+                    if report.lacks != "memory" or not gpu.has_more(room):
                         return report
             raise AssertionError("the last room has more than any other")
         except Ruling as ruling:

@@ -87,14 +87,14 @@ class BenchMemory(ABC):
         """The memory of its audit, if that has the device alone, too: of the same room."""
         return self.alone[guest.room - len(self.rooms)].audit
 
-    def has_more(self, guest: Guest) -> bool:
-        """Whether it would have more in another room."""
-        return self.rooms[-1].heap_bytes > self.room(guest).heap_bytes
+    def has_more(self, room: int) -> bool:
+        """Whether one would have more in another room."""
+        return self.rooms[-1].heap_bytes > self.rooms[room].heap_bytes
 
     def may_be_cramped(self, room: int) -> bool:
         """Whether a poorer oracle may do there for want of memory: one is alone there, or has no less than anybody."""
         is_alone = room >= len(self.rooms) - len(self.alone)
-        return is_alone or self.rooms[-1].heap_bytes <= self.rooms[room].heap_bytes
+        return is_alone or not self.has_more(room)
 
     def tidy(self, most_bytes: int | None = None) -> None:  # noqa: B027 - nothing to do without a GPU
         """Give back device memory that the judge itself keeps for later, if it is more than `most_bytes`."""

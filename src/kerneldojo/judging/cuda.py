@@ -58,14 +58,19 @@ def _first_room(bench: Bench, auditor: Auditor, findings: Findings) -> int:
     problem, precision = findings.problem, findings.protocol.precision
     if (room := bench.large.get(problem.hash)) is not None:
         return room
-    for room, shares in enumerate(bench.rooms):
-        at = (problem, bench.name or "cpu", precision, shares.heap_bytes)
-        report = auditor.known(*at, may_be_cramped=bench.may_be_cramped(room))
+    for room in range(len(bench.rooms)):
+        report = _known(bench, auditor, problem, precision, room)
         if report is not None and not report.lacks:
             if room:
                 bench.large[problem.hash] = room
             return room
     return 0
+
+
+def _known(bench: Bench, auditor: Auditor, problem: Problem, precision: str, room: int) -> AuditReport | None:
+    """What is remembered of a problem's audit in a room."""
+    at = (problem, bench.name or "cpu", precision, bench.rooms[room].heap_bytes)
+    return auditor.known(*at, may_be_cramped=bench.may_be_cramped(room))
 
 
 def audit_on_cuda(
@@ -79,10 +84,9 @@ def audit_on_cuda(
     Raises:
         Ruling: its source does not import.
     """
-    limit, may_be_cramped = bench.room(guest).heap_bytes, bench.may_be_cramped(guest.room)
-    at = (problem, bench.name or "cpu", protocol.precision, limit)
-    if not fresh and (known := auditor.known(*at, may_be_cramped=may_be_cramped)) is not None:
+    if not fresh and (known := _known(bench, auditor, problem, protocol.precision, guest.room)) is not None:
         return known
+    limit, may_be_cramped = bench.room(guest).heap_bytes, bench.may_be_cramped(guest.room)
     room = bench.audit_room(guest) if guest.is_alone else None
     with bench.lent_reference(problem, protocol, guest, room) as reference:
         reference.post_open()
@@ -102,7 +106,7 @@ def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: 
             _Verdict(bench, auditor, language, findings, guest).judge()
             return None
         except Ruling as ruling:
-            if ruling.lacks != "memory" or not (guest.had_company or bench.has_more(guest)):
+            if ruling.lacks != "memory" or not (guest.had_company or bench.has_more(room)):
                 raise
             if ruling.status is Status.OUT_OF_MEMORY:
                 findings.notes.append("ran out of device memory beside other candidates, and was judged again alone")
@@ -111,7 +115,7 @@ def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: 
             log.info("%s has more memory from now on: %s", findings.problem.name, ruling.message)
             return room + 1
         except RuntimeError as error:  # It was the judge that had no room for what came back.
-            if not is_out_of_memory(error) or not bench.has_more(guest):
+            if not is_out_of_memory(error) or not bench.has_more(room):
                 raise
             findings.notes.append("the judge ran out of device memory beside other candidates, and judged it alone")
             log.info("%s is judged alone this time: %s", findings.problem.name, error)
@@ -127,27 +131,27 @@ def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: 
 
 def _judge_alone(bench: Bench, auditor: Auditor, language: Language, findings: Findings, room: int) -> int | None:
     """Judge with all of the device; where next, if even that was not enough memory."""
-    with built_ahead(bench, language, findings) as (ahead, workshop), bench.gate.admit(room, guest=ahead) as guest:
+    with built_ahead(bench, language, findings) as (ahead, workshop), bench.gate.admit(room, ahead) as guest:
         reason = f"the problem is too large for {bench.device}: inputs and answers do not fit beside each other"
         try:
             with findings.stage("audit"):
                 bench.server.start()
                 report = audit_on_cuda(bench, auditor, findings.problem, findings.protocol, guest)
-            if report.lacks != "memory" or not bench.has_more(guest):
+            if report.lacks != "memory" or not bench.has_more(room):
                 _Verdict(bench, auditor, language, findings, guest, workshop).judge()
                 return None
             is_problems, reason = True, report.reason
         except Ruling as ruling:
             is_problems = ruling.status is not Status.OUT_OF_MEMORY
             is_tight = is_problems or findings.problem.hash in bench.large  # Else it is the candidate's own affair.
-            if ruling.lacks != "memory" or not (is_tight and bench.has_more(guest)):
+            if ruling.lacks != "memory" or not (is_tight and bench.has_more(room)):
                 raise
             reason = ruling.message
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             log.warning("%s does not fit (%s): %s", findings.problem.name, _place(error), bench.memory())
-            if not bench.has_more(guest):
+            if not bench.has_more(room):
                 raise Ruling(Status.INVALID_PROBLEM, reason, lacks="memory") from None
             is_problems = True
     if is_problems:
@@ -189,16 +193,18 @@ class _Verdict:
             contestant, twin = parties.come(reference)
             with findings.stage("audit"):
                 limit = bench.room(guest).heap_bytes
-                has_more = not bench.may_be_cramped(guest.room)
-                conduct = self.auditor.conduct(findings, reference, limit, has_more=has_more)
+                may_be_cramped = bench.may_be_cramped(guest.room)
+                conduct = self.auditor.conduct(findings, reference, limit, may_be_cramped=may_be_cramped)
             match = Match(reference, contestant, conduct)
             if not bench.room(guest).in_place:  # Else there may be no room for one more set of inputs.
                 twin.rehearse = partial(rehearse_twin, match)
-            is_late = parties.comes_late
-            self._play(match, twin, is_in_place=is_late)
+            is_twin_late = parties.comes_late
+            self._play(match, twin, is_twin_late=is_twin_late)
             ask_turn = self._ask_turn if bench.timed is not None and guest.room == 0 else None
             can_silence = not parties.needs_twin
-            Measurement(bench, guest, findings, parties.workshop, match, twin, is_late, can_silence, ask_turn).take()
+            Measurement(
+                bench, guest, findings, parties.workshop, match, twin, is_twin_late, can_silence, ask_turn
+            ).take()
 
     @contextlib.contextmanager
     def _scored(self) -> Generator[None]:
@@ -220,7 +226,7 @@ class _Verdict:
         if self.turn is not None:
             self.turn.give_back()
 
-    def _play(self, match: Match, twin: Twin, *, is_in_place: bool) -> None:
+    def _play(self, match: Match, twin: Twin, *, is_twin_late: bool) -> None:
         findings, protocol = self.findings, self.findings.protocol
         repeats = set(random.SystemRandom().sample(range(protocol.num_rounds), protocol.num_repeats))
         try:
@@ -230,7 +236,7 @@ class _Verdict:
                     alone = number == 0 and "autotune" in findings.candidate.source
                     with self.guest.window() if alone else contextlib.nullcontext():
                         match.play_round(number, repeat=number in repeats)
-                    if match.seen.ran_own_kernel and not is_in_place:
+                    if match.seen.ran_own_kernel and not is_twin_late:
                         twin.advance()
                 match.play_beyond(protocol.num_rounds)
                 for distribution in match.conduct.probing:

@@ -99,15 +99,13 @@ class Gate:
                 self._changed.notify_all()
 
     @contextmanager
-    def admit(self, room: int = 0, *, alone: bool = False, guest: Guest | None = None) -> Generator[Guest]:
+    def admit(self, room: int = 0, guest: Guest | None = None) -> Generator[Guest]:
         """Let one verdict in once there is room, in order of arrival, but for `MOST_OVERTAKEN`.
 
         Args:
-            room: which one.
-            alone: let nobody else in while it is inside: then it is the first such room at least.
+            room: which one; from `first_alone` on nobody else is let in while it is inside.
             guest: who was outside before, if anybody was.
         """
-        room = max(room, self.first_alone) if alone else room
         guest, ticket = guest or Guest(self), Ticket(room)
         guest.room, guest.is_alone = room, room >= self.first_alone
         with self._changed:

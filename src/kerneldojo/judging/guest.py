@@ -29,9 +29,10 @@ class Budget(Protocol):
 class Guest:
     """One verdict under way, at the gate. Belongs to one thread."""
 
-    def __init__(self, gate: Gate, room: int = 0, *, is_alone: bool = False) -> None:
+    def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self.room, self.is_alone = room, is_alone
+        self.room, self.is_alone = 0, False
+        """Where the gate has let it in."""
         self.had_company = False
         """Whether another verdict was under way at any time: then memory, for one, was not all its own."""
         self.is_measuring = False

@@ -34,8 +34,8 @@ class Measurement:
         workshop: closed once the twin is there.
         match: reference and contestant, the rounds passed.
         twin: the silent one, as far as it is.
-        is_in_place: whether the twin is asked only when all else is known, if it is: own kernels are silenced where
-            they were timed, and it is asked where that proves nothing.
+        is_twin_late: whether the twin is asked only when all else is known, if it is: where silencing own kernels in
+            the process that was timed proves nothing, or may not be done.
         can_silence: whether they may be; if the twin is to be asked in any case, they are not.
         ask_turn: asks for its turn to have memory for timing; None where it has that from the beginning.
     """
@@ -46,7 +46,7 @@ class Measurement:
     workshop: Workshop
     match: Match
     twin: Twin
-    is_in_place: bool
+    is_twin_late: bool
     can_silence: bool = True
     ask_turn: Callable[[], Turn] | None = None
     _rows: profile.Rows | None = None
@@ -74,7 +74,7 @@ class Measurement:
     def _prepare(self, *, has_own: bool) -> tuple[Prepared, bool]:
         """What is timed, and whether there is a twin to compare with."""
         room, reference = self.bench.room(self.guest), self.match.reference
-        needs_twin = has_own and not self.is_in_place
+        needs_twin = has_own and not self.is_twin_late
         if self.ask_turn is not None:
             if needs_twin:
                 self.twin.arrive()  # Whoever has such a turn keeps others from theirs.
@@ -186,17 +186,17 @@ class Measurement:
         else:
             if not self.bench.room(self.guest).has_twin_beside:
                 self.match.contestant.hosted.session.close()  # It has the memory that the twin needs.
-            is_there = self.twin.arrive() if self.is_in_place else is_well
+            is_there = self.twin.arrive() if self.is_twin_late else is_well
             silent = self.twin.contestant
             if not is_there or silent is None or silent.hosted.session.ended is not None:
                 return
             timeout = findings.protocol.cause_timeout
             check_cause(Match(self.match.reference, silent, self.match.conduct), timeout, is_silent=True)
-        if self.is_in_place and self._rows and findings.coverage is not None and self._can_be_timed(silent, series):
+        if self.is_twin_late and self._rows and findings.coverage is not None and self._can_be_timed(silent, series):
             silence.bound_coverage(self.bench, self.guest, series, silent, self._rows, findings)
 
     def _is_mute_in_place(self, series: Prepared) -> bool:
-        if not self.is_in_place or not self.can_silence:
+        if not self.is_twin_late or not self.can_silence:
             return False
         return silence.is_mute_in_place(self.bench, self.guest, self.match, series, self.findings)
 

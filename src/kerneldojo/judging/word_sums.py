@@ -10,7 +10,6 @@ The kernel is tried once, with elements of each size, before it is believed; whe
 
 from __future__ import annotations
 
-import logging
 import secrets
 from functools import cache
 from typing import Any
@@ -19,12 +18,12 @@ import torch
 import triton
 import triton.language as tl
 
+from kerneldojo.devices.cuda.tried import is_proven
+
 SPLIT = 1 << 14
 """Words that one program sums."""
 BLOCK = 512
 """Of these, so many are numbered by one draw of four numbers each: two for a word, so it draws for as many more."""
-
-log = logging.getLogger(__name__)
 
 
 def word_sum(words: torch.Tensor, seed: int) -> int:
@@ -47,14 +46,7 @@ def word_sum(words: torch.Tensor, seed: int) -> int:
 @cache
 def is_right(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether it weighs words of a type as it should there; if not, that is told to the log."""
-    try:
-        found = _weighs_each(device, dtype)
-    except Exception:
-        log.warning("fingerprints are taken by torch's operations", exc_info=True)
-        return False
-    if not found:
-        log.warning("fingerprints are taken by torch's operations: one launch for all of it is wrong here")
-    return found
+    return is_proven(lambda: _weighs_each(device, dtype), "fingerprints are taken by torch's operations")
 
 
 def _weighs_each(device: torch.device, dtype: torch.dtype) -> bool:

@@ -6,7 +6,6 @@ call's in each round, while everybody waits; as operations of torch that was twe
 
 from __future__ import annotations
 
-import logging
 from functools import cache
 from typing import Any
 
@@ -15,8 +14,7 @@ import triton
 import triton.language as tl
 
 from kerneldojo.devices.cuda.rotation import BLOCK, Rotation, arguments, rotate, rotated_words, rows, samples
-
-log = logging.getLogger(__name__)
+from kerneldojo.devices.cuda.tried import is_proven
 
 
 def can_compare(rotation: Rotation) -> bool:
@@ -35,14 +33,7 @@ def compare(rotation: Rotation, found: torch.Tensor) -> None:
 @cache
 def is_right(device: torch.device, item: int) -> bool:
     """Whether it sees each of some changes to elements of so many bytes, and none where there is none."""
-    try:
-        is_seen = all(map(_sees, samples(device, item)))
-    except Exception:
-        log.warning("inputs are compared by torch's operations", exc_info=True)
-        return False
-    if not is_seen:
-        log.warning("inputs are compared by torch's operations: one launch for all of it is wrong here")
-    return is_seen
+    return is_proven(lambda: all(map(_sees, samples(device, item))), "inputs are compared by torch's operations")
 
 
 def _sees(rotation: Rotation) -> bool:

@@ -7,7 +7,6 @@ once. What the launch does is held against torch's own operations once for each 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -19,13 +18,12 @@ import triton
 import triton.language as tl
 
 from kerneldojo.devices.cuda.draws import Integers
+from kerneldojo.devices.cuda.tried import is_proven
 
 BLOCK = 4096
 """Words that one program moves."""
 WORDS: dict[int, torch.dtype] = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 """As what elements are moved, by their size in bytes; those of 16 as two words."""
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -71,19 +69,15 @@ def rotate(one: Rotation) -> None:
 @cache
 def is_right(device: torch.device, item: int) -> bool:
     """Whether the launch does what it should with elements of so many bytes; if not, that is told to the log."""
-    try:
-        wanted = samples(device, item)
-        launch(rows(wanted), wanted[0].target)
-        right = [replace(one, target=torch.empty_like(one.target)) for one in wanted]
-        for one in right:
-            rotate(one)
-        found = all(torch.equal(one.target, two.target) for one, two in zip(wanted, right, strict=True))
-    except Exception:
-        log.warning("content for windows is written by torch's operations", exc_info=True)
-        return False
-    if not found:
-        log.warning("content for windows is written by torch's operations: one launch for all of it is wrong here")
-    return found
+    return is_proven(lambda: _rotates(samples(device, item)), "content for windows is written by torch's operations")
+
+
+def _rotates(wanted: list[Rotation]) -> bool:
+    launch(rows(wanted), wanted[0].target)
+    right = [replace(one, target=torch.empty_like(one.target)) for one in wanted]
+    for one in right:
+        rotate(one)
+    return all(torch.equal(one.target, two.target) for one, two in zip(wanted, right, strict=True))
 
 
 def samples(device: torch.device, item: int) -> list[Rotation]:
