@@ -31,7 +31,7 @@ from kerneldojo.schema.pace import Pace
 
 SMALL, ROOMY = Shares(1, 0, 4 << 10), Shares(1, 0, 1 << 28)
 LONE = Shares(1, 0, 1 << 28, num_processes=2)
-PACE = Pace(contexts_ahead=0, builds_ahead=True)
+PACE = Pace(contexts_ahead=0)
 
 
 def opened(server: ForkServer, alone: Sequence[Alone], pace: Pace = PACE) -> HostBench:  # noqa: F811
@@ -57,8 +57,8 @@ def entries(monkeypatch: pytest.MonkeyPatch, asked: dict[Session, list[str]]) ->
 
 
 @pytest.mark.parametrize(
-    ("alone", "num_given"),
-    [((Alone(ROOMY, ROOMY),), 3), ((Alone(SMALL, SMALL), Alone(LONE, LONE)), 2)],
+    "alone",
+    [(Alone(ROOMY, ROOMY),), (Alone(SMALL, SMALL), Alone(LONE, LONE))],
     ids=["a twin beside", "no twin beside"],
 )
 def test_it_is_built_once_before_it_comes_in(
@@ -67,19 +67,20 @@ def test_it_is_built_once_before_it_comes_in(
     entries: list[list[list[str]]],
     tmp_path: Path,
     alone: Sequence[Alone],
-    num_given: int,
 ) -> None:
     bench = opened(server, alone)
     findings = passed(judge(bench, BUILT, tmp_path, IN_PLACE))
     bench.close()
-    assert findings.num_built == (1, num_given), "who tries it has it, too"
+    assert findings.num_built == (1, 3), "who tries it has it, too"
     (before,) = entries
     assert before == [["parse", "load"], []], "who tries it has imported it; the workshop is asked nothing by us"
     assert findings.stage_seconds["build"] > 0
 
 
 @pytest.mark.parametrize(
-    ("source", "pace"), [(BUILT, Pace(contexts_ahead=0)), (HONEST, PACE)], ids=["not asked for", "nothing to build"]
+    ("source", "pace"),
+    [(BUILT, Pace(contexts_ahead=0, builds_ahead=False)), (HONEST, PACE)],
+    ids=["not asked for", "nothing to build"],
 )
 def test_elsewhere_nothing_is_made_before(
     server: ForkServer,  # noqa: F811

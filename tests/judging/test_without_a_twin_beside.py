@@ -25,10 +25,12 @@ from test_gpu_steps import (  # noqa: F401 - fixtures
     windows,
 )
 
-from kerneldojo.contestant.arena import Packer
+from kerneldojo.contestant.arena import HostArena, Packer
 from kerneldojo.judging.alone import Alone
 from kerneldojo.judging.processes import ForkServer, Session
+from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.shares import Shares
+from kerneldojo.judging.twin import Twin
 from kerneldojo.schema import Status
 
 GIB = 1 << 30
@@ -54,7 +56,7 @@ def beside(asked: dict[Session, list[str]], monkeypatch: pytest.MonkeyPatch) -> 
 
     def noted(self: HostBench, inputs: Any, shares: Shares, **options: bool) -> Any:
         if shares == LONE:
-            counts.append(sum(session.ended is None and session.has_arena for session in asked))
+            counts.append(sum(session.ended is None and isinstance(session.arena, HostArena) for session in asked))
         return new_arena(self, inputs, shares, **options)
 
     monkeypatch.setattr(HostBench, "new_arena", noted)
@@ -139,15 +141,54 @@ def test_whose_kernels_do_not_cause_the_answer_is_found_out(
     assert beside == [0, 1, 1]
 
 
-def test_an_extension_is_built_by_each_of_them(
+def test_an_extension_is_built_once_where_they_are_not_at_the_same_time(
     bench: HostBench,
     beside: list[int],
+    asked: dict[Session, list[str]],  # noqa: F811
     windows: Windows,  # noqa: F811
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    run, freeze, thaw = windows.run, Session.freeze, Session.thaw
+
+    def timed(*arguments: Any) -> None:
+        run(*arguments)
+        for told in asked.values():
+            told.append("window")
+
+    def frozen(session: Session, timeout: float = 5.0) -> None:
+        asked[session].append("freeze")
+        freeze(session, timeout)
+
+    def thawed(session: Session) -> None:
+        asked[session].append("thaw")
+        thaw(session)
+
+    monkeypatch.setattr(windows, "run", timed)
+    monkeypatch.setattr(Session, "freeze", frozen)
+    monkeypatch.setattr(Session, "thaw", thawed)
     findings = passed(judge(bench, BUILT, tmp_path, IN_PLACE))
     assert beside == [0, 1, 1]
-    assert findings.num_built is None, "there was no workshop, for they do not build at the same time"
+    assert findings.num_built == (1, 2)
+    assert ["freeze", "window", "thaw", "count"] in asked.values(), "its workshop stands still while time is taken"
+    assert all(session.ended is not None for session in asked)
+
+
+@pytest.mark.parametrize("end", ["a window", "the twin"])
+def test_a_workshop_that_stands_still_ends_with_its_verdict(
+    bench: HostBench,
+    asked: dict[Session, list[str]],  # noqa: F811
+    windows: Windows,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    end: str,
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise Ruling(Status.EXPLOIT, "seen")
+
+    monkeypatch.setattr(windows, "run", refuse) if end == "a window" else monkeypatch.setattr(Twin, "arrive", refuse)
+    assert refused(judge(bench, BUILT, tmp_path, IN_PLACE)).status is Status.EXPLOIT
+    assert all(session.ended is not None for session in asked)
 
 
 @pytest.mark.parametrize("gib", [24, 79.6, 139.8])

@@ -26,8 +26,10 @@ AUDIT_HEAP_PARTS = 5.0
 AUDIT_JUDGE_PARTS = 9.5
 AUDIT_INPUT_PARTS = 1 / 64
 """Of an audit that does: nothing is timed, but the answers to three draws are compared, and those of other modules."""
+LONE_HEAP_PARTS = 3.1
+"""A result that is held while the next is made, that one, and one on the way to it."""
 LONE_RUNNER_PARTS = 2.3
-LONE_PARTS = 2 + WHOLE_HEAP_PARTS + LONE_RUNNER_PARTS + WHOLE_INPUT_PARTS + WHOLE_JUDGE_PARTS
+LONE_PARTS = 2 + LONE_HEAP_PARTS + LONE_RUNNER_PARTS + WHOLE_INPUT_PARTS + WHOLE_JUDGE_PARTS
 """Of one verdict that has the device alone, and no twin beside the contestant."""
 LONE_AUDIT_HEAP_PARTS = 3.1
 LONE_AUDIT_JUDGE_PARTS = 8.1
@@ -68,6 +70,7 @@ def lone(total_bytes: int) -> Shares:
     return replace(
         whole(total_bytes),
         part_bytes=_part_bytes(total_bytes, LONE_PARTS),
+        heap_parts=LONE_HEAP_PARTS,
         num_processes=2,
         runner_heap_parts=LONE_RUNNER_PARTS,
     )

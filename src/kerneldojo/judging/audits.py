@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from kerneldojo.contestant import tree
 from kerneldojo.devices.cuda.memory import is_out_of_memory
 from kerneldojo.files import write_whole
+from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.rounds import Conduct
 from kerneldojo.judging.ruling import Ruling
@@ -162,13 +163,8 @@ class Auditor:
         """
         precision = findings.protocol.precision
         report = self.audit(findings.problem, reference, precision, memory_limit, may_be_cramped=may_be_cramped)
-        if report.status == "invalid":
-            raise Ruling(Status.INVALID_PROBLEM, f"the problem cannot be judged: {report.reason}", lacks=report.lacks)
+        refuse(report, findings.protocol)
         if report.status == "degenerate":
-            if not findings.protocol.allow_degenerate:
-                raise Ruling(
-                    Status.INVALID_PROBLEM, f"the problem is degenerate: it {report.reason} (--allow-degenerate judges)"
-                )
             findings.notes.append(f"degenerate problem, judged on request: it {report.reason}")
         findings.oracle = report.oracle
         findings.mode = report.mode
@@ -201,6 +197,15 @@ class Auditor:
             write_whole(self._folder / f"{key}.json", report.model_dump_json().encode(), durable=False)
         except OSError:
             return  # Remembering is a convenience: a read-only home only makes the next process audit again.
+
+
+def refuse(report: AuditReport, protocol: Protocol) -> None:
+    """Raise `Ruling` if a problem is not to be judged, or not unless that is asked for."""
+    if report.status == "invalid":
+        raise Ruling(Status.INVALID_PROBLEM, f"the problem cannot be judged: {report.reason}", lacks=report.lacks)
+    if report.status == "degenerate" and not protocol.allow_degenerate:
+        reason = f"the problem is degenerate: it {report.reason} (--allow-degenerate judges)"
+        raise Ruling(Status.INVALID_PROBLEM, reason)
 
 
 def kind_of(device: torch.device) -> str:

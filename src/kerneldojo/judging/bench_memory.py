@@ -7,6 +7,7 @@ it will be. How much all of that is, `judging.division` and `judging.alone` say.
 
 from __future__ import annotations
 
+import gc
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -141,5 +142,6 @@ class BenchMemory(ABC):
             return allocate()
         except CudaError:
             self.runners.evict()
+            gc.collect()  # Nothing of ours waits for this, as far as is known; here it would be missed.
             self.tidy(most_bytes=0)
             return allocate()

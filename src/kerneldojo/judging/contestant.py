@@ -11,7 +11,16 @@ import torch
 
 from kerneldojo.contestant import tree
 from kerneldojo.devices.cuda.page import WANTS_DEVICE
-from kerneldojo.judging.ends import Died, Failed, HostedEnd, Infrastructure, Tampered, readable, seconds_of
+from kerneldojo.judging.ends import (
+    Died,
+    Failed,
+    HostedEnd,
+    Infrastructure,
+    Tampered,
+    frameless,
+    readable,
+    seconds_of,
+)
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.ruling import of_candidate
@@ -270,7 +279,7 @@ class Contestant:
         except HostedEnd as end:
             if isinstance(end, Failed):
                 self.failed_specializations = _dicts(end.specializations)
-            raise of_candidate(end, stage, self._candidate.source) from None
+            raise of_candidate(frameless(end), stage, self._candidate.source) from None
 
     def _read(self, answer: dict[str, Any], stage: str) -> Answer:
         if "untold" in answer:
@@ -302,7 +311,7 @@ def _not_its_doing() -> Generator[None]:
     try:
         yield
     except HostedEnd as end:
-        raise Infrastructure(f"a contestant could not be made ready: {end}") from None
+        raise Infrastructure(f"a contestant could not be made ready: {frameless(end)}") from None
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:

@@ -21,7 +21,8 @@ from pathlib import Path
 from kerneldojo.devices.cuda.launchers import checked
 from kerneldojo.devices.cuda.memory import is_out_of_memory
 from kerneldojo.judging.ahead import built_ahead
-from kerneldojo.judging.audits import Auditor
+from kerneldojo.judging.audits import Auditor, refuse
+from kerneldojo.judging.ends import frameless
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.measurement import Measurement
@@ -53,18 +54,22 @@ def judge_on_cuda(bench: Bench, auditor: Auditor, language: Language, findings: 
 def _first_room(bench: Bench, auditor: Auditor, findings: Findings) -> int:
     """Where to judge first: where the problem was found to fit, now or before this process began; else in a share.
 
-    To find out that a problem of gigabytes does not fit a share, or twice as much, takes contexts and seconds.
+    To find out that a problem of gigabytes does not fit a share, or twice as much, takes contexts and seconds. And no
+    candidate of one that was refused needs to be looked at.
+
+    Raises:
+        Ruling: it was.
     """
     problem, precision = findings.problem, findings.protocol.precision
-    if (room := bench.large.get(problem.hash)) is not None:
-        return room
-    for room in range(len(bench.rooms)):
+    found = bench.large.get(problem.hash)
+    for room in range(len(bench.rooms)) if found is None else [found]:
         report = _known(bench, auditor, problem, precision, room)
         if report is not None and not report.lacks:
+            refuse(report, findings.protocol)
             if room:
                 bench.large[problem.hash] = room
             return room
-    return 0
+    return found or 0
 
 
 def _known(bench: Bench, auditor: Auditor, problem: Problem, precision: str, room: int) -> AuditReport | None:
@@ -214,7 +219,7 @@ class _Verdict:
             yield
         except Ruling as ruling:
             if ruling.status is Status.UNSUPPORTED_ON_DEVICE and self.bench.has_all_tools:
-                raise Ruling(Status.RUNTIME_ERROR, ruling.message) from None
+                raise Ruling(Status.RUNTIME_ERROR, frameless(ruling).message) from None
             raise
 
     def _ask_turn(self) -> Turn:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from kerneldojo.contestant.kinds import Kind
 
@@ -17,6 +17,19 @@ class Infrastructure(Exception):
 
 class HostedEnd(Exception):
     """Hosted code ended a session in one of the ways below."""
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+def frameless(error: E) -> E:
+    """An exception without the frames that it has come through, for a context manager that raises another in its place.
+
+    From Python 3.12 on the frame of such a generator knows who called it: `contextlib`, in a frame that knows the
+    exception, which knows the generator's. In that circle all callers' frames would wait for a garbage collector, with
+    whatever they were comparing.
+    """
+    return error.with_traceback(None)
 
 
 class Failed(HostedEnd):

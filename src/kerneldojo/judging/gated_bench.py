@@ -232,7 +232,7 @@ class Bench(BenchMemory):
         session.post("furnish", arena.fds)
         return True
 
-    def workshop(self, lines: Any, protocol: Protocol, guest: Guest) -> Session:
+    def workshop(self, lines: Any, protocol: Protocol, guest: Guest) -> GatedSession:
         """A process without the device that compiles for those at the other ends of `lines`."""
         wanted = request(protocol, self.device)
         if (made := self.precompiled()) is not None:

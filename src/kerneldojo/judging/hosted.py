@@ -17,7 +17,7 @@ import torch
 from kerneldojo.contestant import tree
 from kerneldojo.contestant.arena import Arena, BadSlot, Packer, Slot
 from kerneldojo.devices.cuda.memory import is_out_of_memory
-from kerneldojo.judging.ends import Tampered
+from kerneldojo.judging.ends import Tampered, frameless
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.schema import Status
@@ -170,7 +170,7 @@ def _fitting() -> Generator[None]:
     try:
         yield
     except MemoryError as error:
-        reason = f"the problem is too large: {error}"
+        reason = f"the problem is too large: {frameless(error)}"
         raise Ruling(Status.INVALID_PROBLEM, reason, lacks="memory") from None
 
 
@@ -182,7 +182,7 @@ def _described() -> Generator[None]:
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:  # `BadTree` and `BadSlot` are ValueErrors.
         if is_out_of_memory(error) or isinstance(error, torch.AcceleratorError):
             raise
-        raise Tampered(f"a malformed result: {error}") from None
+        raise Tampered(f"a malformed result: {frameless(error)}") from None
 
 
 def take_named(arena: Arena, pairs: Any) -> dict[str, torch.Tensor]:

@@ -31,7 +31,7 @@ class Measurement:
     Args:
         bench, guest: where, and whose window it is.
         findings: what is filled in.
-        workshop: closed once the twin is there.
+        workshop: closed once the twin is there; until then it stands still while time is taken.
         match: reference and contestant, the rounds passed.
         twin: the silent one, as far as it is.
         is_twin_late: whether the twin is asked only when all else is known, if it is: where silencing own kernels in
@@ -90,7 +90,10 @@ class Measurement:
         del drawn
         if silent is not None and is_called:
             preparation.add_twin(series, silent)
-        self.findings.num_built = self.workshop.close()
+        if self.is_twin_late:
+            self.workshop.stand_still()
+        else:
+            self.findings.num_built = self.workshop.close()
         return series, silent is not None
 
     def _extend_twin(self) -> bool:
@@ -186,7 +189,7 @@ class Measurement:
         else:
             if not self.bench.room(self.guest).has_twin_beside:
                 self.match.contestant.hosted.session.close()  # It has the memory that the twin needs.
-            is_there = self.twin.arrive() if self.is_twin_late else is_well
+            is_there = self._fetch_twin() if self.is_twin_late else is_well
             silent = self.twin.contestant
             if not is_there or silent is None or silent.hosted.session.ended is not None:
                 return
@@ -194,6 +197,13 @@ class Measurement:
             check_cause(Match(self.match.reference, silent, self.match.conduct), timeout, is_silent=True)
         if self.is_twin_late and self._rows and findings.coverage is not None and self._can_be_timed(silent, series):
             silence.bound_coverage(self.bench, self.guest, series, silent, self._rows, findings)
+
+    def _fetch_twin(self) -> bool:
+        """Have the twin come, and what it orders given to it; False if the candidate broke in it."""
+        self.workshop.go_on()
+        is_there = self.twin.arrive()
+        self.findings.num_built = self.workshop.close()
+        return is_there
 
     def _is_mute_in_place(self, series: Prepared) -> bool:
         if not self.is_twin_late or not self.can_silence:

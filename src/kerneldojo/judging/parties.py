@@ -7,7 +7,7 @@ anyway it opens its device, or is taken, once a round is passed (`judging.twin`)
 its own needs none, and most others are silenced where they were timed (`judging.silence`).
 
 In languages that are slow to build, contestant and twin have what they compile in common and nothing else: a fourth
-process, the *workshop*, builds for both (`judging.workshop`), and is gone before anything is timed.
+process, the *workshop*, builds for both (`judging.workshop`), and is gone before anything is timed, or stands still.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kerneldojo.judging import silence
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.blanks import OPEN_SECONDS
 from kerneldojo.judging.contestant import Contestant
-from kerneldojo.judging.ends import HostedEnd, Infrastructure
+from kerneldojo.judging.ends import HostedEnd, Infrastructure, frameless
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.processes import Session
@@ -183,7 +183,7 @@ class Parties:
             if not self.workshop.is_open:
                 self.sessions += self.workshop.open(bench, protocol, self.guest)
             contestant.post_load()
-            early = self._silent(inputs) if self._has_common_build else None
+            early = self._silent(inputs) if self._is_slow_to_build and self._has_room_for_twin else None
             if early is not None:
                 early.furnish(self._build_seconds)
                 early.post_load()
@@ -202,16 +202,13 @@ class Parties:
 
     @property
     def _is_slow_to_build(self) -> bool:
-        """Whether the twin builds beside the contestant, rather than after the rounds; neither has a context then."""
+        """Whether it builds in a workshop; then the twin loads beside the contestant, if there is room, and neither has
+        a context by then."""
         return is_slow_to_build(self.language, self.findings.protocol)
 
     def _line(self) -> socket.socket | None:
-        """A line to the workshop, where it is worth having one: then two build the same at the same time."""
-        return self.workshop.line() if self._has_common_build or self.workshop.is_open else None
-
-    @property
-    def _has_common_build(self) -> bool:
-        return self._is_slow_to_build and self._has_room_for_twin
+        """A line to the workshop, where it is worth having one."""
+        return self.workshop.line() if self._is_slow_to_build else None
 
     @contextlib.contextmanager
     def ending(self) -> Generator[None]:
@@ -220,7 +217,7 @@ class Parties:
             yield
         except (Ruling, Infrastructure, RuntimeError) as fault:
             if _may_lack_memory(fault) and not self.guest.had_company:
-                self._check_hoard()
+                self._check_hoard(fault)
             raise
         finally:
             self.workshop.abandon()
@@ -233,7 +230,7 @@ class Parties:
                 for session in self.sessions:
                     stack.callback(session.close)
 
-    def _check_hoard(self) -> None:
+    def _check_hoard(self, fault: Exception) -> None:
         """See whether what others lacked was in the candidate's hands: beyond its arena the driver gives what there is.
 
         Raises:
@@ -246,6 +243,7 @@ class Parties:
             session.kill()
         taken = self.bench.free_bytes() - before - len(self.sessions) * CONTEXT_BYTES
         if taken > MOST_BESIDE_BYTES:
+            frameless(fault)
             self.bench.large.pop(self.findings.problem.hash, None)  # Nothing of this was the problem's size.
             self.auditor.forget_lacks(self.findings.problem)
             reason = f"it took {taken / (1 << 30):.1f} GiB of device memory beside what it was given"
@@ -271,6 +269,7 @@ class Parties:
         try:
             yield
         except HostedEnd as end:
+            frameless(end)
             party.hosted.session.close()  # Its memory, too: a blank one gets as much.
             if not self.bench.can_open(self.findings.protocol, self.guest, inputs):
                 raise Infrastructure(f"{self.bench.device} makes no context: {end}") from None

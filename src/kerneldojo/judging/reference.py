@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kerneldojo.contestant import tree
-from kerneldojo.judging.ends import Died, HostedEnd, Infrastructure
+from kerneldojo.judging.ends import Died, HostedEnd, Infrastructure, frameless
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.ruling import Ruling, of_reference
@@ -105,7 +105,7 @@ class Reference:
             yield
         except HostedEnd as end:
             self.is_doubtful = True
-            raise Infrastructure(f"a reference runner could not open its device: {end}") from None
+            raise Infrastructure(f"a reference runner could not open its device: {frameless(end)}") from None
 
     def load(self) -> None:
         """Import the problem's source."""
@@ -268,7 +268,7 @@ class Reference:
         try:
             yield
         except HostedEnd as end:
-            raise self.fault(end, stage) from None
+            raise self.fault(frameless(end), stage) from None
         except BaseException:
             self.is_doubtful = True
             raise

@@ -16,7 +16,7 @@ from typing import Literal
 
 from kerneldojo.judging.blanks import OPEN_SECONDS
 from kerneldojo.judging.contestant import Contestant
-from kerneldojo.judging.ends import HostedEnd, Infrastructure
+from kerneldojo.judging.ends import HostedEnd, Infrastructure, frameless
 from kerneldojo.judging.ruling import Ruling
 
 TWIN_SECONDS = 20.0
@@ -142,4 +142,5 @@ def ours() -> Generator[None]:
     try:
         yield
     except HostedEnd as end:
-        raise Infrastructure(f"a process that had seen nothing could not open its device: {end}") from None
+        reason = f"a process that had seen nothing could not open its device: {frameless(end)}"
+        raise Infrastructure(reason) from None

@@ -11,8 +11,8 @@ import socket
 
 from kerneldojo.judging.ends import Died, HostedEnd, Infrastructure
 from kerneldojo.judging.gated_bench import Bench
+from kerneldojo.judging.gated_session import GatedSession
 from kerneldojo.judging.guest import Guest
-from kerneldojo.judging.processes import Session
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.ruling import LIMITS
 from kerneldojo.languages import Language
@@ -61,14 +61,14 @@ class Workshop:
 
     def __init__(self) -> None:
         self._lines: Lines | None = None
-        self._session: Session | None = None
+        self._session: GatedSession | None = None
 
     def line(self) -> socket.socket:
         """A line to it; what is said on it waits until the workshop opens."""
         self._lines = self._lines or Lines()
         return self._lines.take()
 
-    def open(self, bench: Bench, protocol: Protocol, guest: Guest) -> list[Session]:
+    def open(self, bench: Bench, protocol: Protocol, guest: Guest) -> list[GatedSession]:
         """Start it if somebody has a line to it; its session, which is to end with the verdict's others."""
         if self._lines is None:
             return []
@@ -80,6 +80,17 @@ class Workshop:
     def is_open(self) -> bool:
         """Whether it is there, so that a line to it is worth having."""
         return self._session is not None
+
+    def stand_still(self) -> None:
+        """Do nothing while time is taken, for a twin that comes later; it is nobody's to stop or to give a core to."""
+        if self._session is not None:
+            self._session.part()
+            self._session.freeze()
+
+    def go_on(self) -> None:
+        """The twin comes now."""
+        if self._session is not None:
+            self._session.thaw()
 
     def check(self) -> None:
         """See whether it has had its share in what went wrong: who loses it builds alone, and may come too late.
@@ -94,7 +105,7 @@ class Workshop:
             raise Infrastructure(f"a workshop ended: {end}")
 
     def close(self) -> tuple[int, int] | None:
-        """End it before time is taken.
+        """End it: all have what they ordered, and what runs while time is taken takes part of it.
 
         Returns:
             how many orders it has built, and how many libraries it has given; None if there was none to say so.

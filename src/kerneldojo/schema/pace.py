@@ -34,9 +34,8 @@ class Pace(Frozen):
     larger_shares: bool = True
     """Whether problems that need more than a share are judged beside each other, half as many at once with twice as
     much and more for each, as long as that is enough, and alone only then (`judging.division`)."""
-    builds_ahead: bool = False
-    """Whether an extension whose problem is judged alone is compiled while it waits for the device (`judging.ahead`).
-    Has not run on a GPU."""
+    builds_ahead: bool = True
+    """Whether an extension whose problem is judged alone is compiled while that waits for a device (`judging.ahead`)."""
 
 
 ONE_AT_A_TIME = Pace(
@@ -46,4 +45,5 @@ ONE_AT_A_TIME = Pace(
     profile_beside=False,
     contexts_ahead=0,
     larger_shares=False,
+    builds_ahead=False,
 )
