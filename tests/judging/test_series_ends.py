@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,18 +59,24 @@ class Played:
         self.ended: SideEnded | None = None
         self.num_runs = 0
         self.told: list[str] = []
+        self.has_room: Callable[[], bool] = lambda: True
 
     def end(self, side: Any) -> None:
         self.told.append(side.name)
 
     def run(self, _: Any, racing: list[Any], *__: Any, inspect: Any, **___: Any) -> Any:
         self.num_runs += 1
+        assert self.has_room(), "calls of an earlier series that it remembers whole may fill a device"
         self.told += [side.name for side in racing]
         failed = {name: SimpleNamespace(state=state) for name, state in self.failed.items()}
         inspect(2, failed)
         if self.ended is not None:
             raise self.ended
         return SimpleNamespace(series={side.name: Series(failed=self.failed.get(side.name, 0)) for side in racing})
+
+
+class Remembered:
+    """Stands for what was kept of a series before."""
 
 
 class Inputs:
@@ -96,6 +104,9 @@ def run(
     hosted: Any = dict(parties)
     inputs = inputs or Inputs()
     prepared = Prepared(inputs, ArgumentSets([], inputs), [], [], hosted)
+    prepared.inspection = Remembered()  # type: ignore[assignment]
+    before = weakref.ref(prepared.inspection)
+    played.has_room = lambda: before() is None
     timing.run(bench, prepared, match, findings)
     return prepared
 

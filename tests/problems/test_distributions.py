@@ -127,6 +127,14 @@ def test_scaled_leaves_the_range_of_half_precision_exactly() -> None:
     assert changed[1] is index
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_moments_of_parts_are_those_of_the_whole(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributions, "pieces", partial(pieces, size=7))
+    x = (torch.randn(9, 11, dtype=torch.float64) * torch.logspace(-2, 1, 11) + 3).to(dtype)
+    mean, deviation = distributions._moments(x)
+    assert (mean, deviation) == pytest.approx((float(x.double().mean()), float(x.double().std())), rel=1e-6)
+
+
 def test_what_is_longer_than_a_piece_is_changed_in_pieces_as_if_it_were_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributions, "pieces", partial(pieces, size=PIECE))
     x = 0.1 + torch.rand(3, PIECE // 2, generator=torch.Generator().manual_seed(1))

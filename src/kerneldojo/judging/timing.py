@@ -51,6 +51,7 @@ def run(
     Raises:
         Ruling: the contestant ended, or what it returned in timed calls was wrong, reused or nowhere.
     """
+    prepared.inspection = None  # Of the series before this one: calls that it remembers may fill what there is.
     known_us = bench.reference_times.kept_us(reference_key(findings)) if bench.reference_times is not None else None
     sides: dict[str, Side] = {}
     for name, hosted in prepared.hosted.items():

@@ -121,7 +121,7 @@ def transform_tensor(own: torch.Tensor, name: str, generator: torch.Generator, s
         return _filled(own, generator, HOLES if name == "holed" else 0.0) if holds_one_value(own) else own
     if name in SIDED and not sign:
         return own
-    if name == "own" or is_structural(own) or (name == "signed" and bool((own < 0).any())):
+    if name == "own" or is_structural(own) or (name == "signed" and _has_negative(own)):
         return own
     if name == "heavy" and _is_sorted(own):
         return own
@@ -162,14 +162,14 @@ def _changed(
     """Some elements of a tensor with this mean and deviation, redrawn; zeros stay."""
     wide = own.to(torch.float64 if own.dtype == torch.float64 else torch.float32)
     if name == "signed":
-        changed = (wide - mean) * 2.0
+        changed = (wide - mean).mul_(2.0)
     elif name in SIDED:
-        changed = (wide.abs() + MARGIN * deviation) * sign
+        changed = wide.abs().add_(MARGIN * deviation).mul_(sign)
     elif name == "offset":
         changed = wide + OFFSET * deviation
     else:
         changed = wide * (factors if factors is not None else _draw(own.shape, own.device, generator)).to(wide)
-    return torch.where(own == 0, torch.zeros_like(wide), changed)
+    return changed.masked_fill_(own == 0, 0.0)
 
 
 def has_negative_weights(name: str) -> bool:
@@ -204,11 +204,15 @@ def _filled(own: torch.Tensor, generator: torch.Generator, holes: float) -> torc
 
 
 def _moments(x: torch.Tensor) -> tuple[float, float]:
-    """Mean and standard deviation; sums in float64, so that a large tensor's do not depend on the device."""
-    count = x.numel()
-    mean = sum(float(piece.double().sum()) for (piece,) in pieces(x)) / count
-    squares = sum(float((piece.double() - mean).square().sum()) for (piece,) in pieces(x))
-    return mean, math.sqrt(squares / (count - 1))
+    """Mean and standard deviation, of those of parts, which are put together in float64."""
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    parts = list(pieces(x))
+    found = [torch.stack(torch.var_mean(part.to(wide), correction=0)) for (part,) in parts]
+    variances, means = torch.stack(found, dim=1).double().cpu()
+    counts = torch.tensor([part.numel() for (part,) in parts], dtype=torch.float64)
+    mean = float((counts * means).sum()) / x.numel()
+    squares = float((counts * (variances + (means - mean).square())).sum())
+    return mean, math.sqrt(squares / (x.numel() - 1))
 
 
 def changes(values: Any, name: str) -> bool:
@@ -226,7 +230,7 @@ def changes(values: Any, name: str) -> bool:
         if name == "own" or is_structural(values):
             return False
         if name == "signed":
-            return not bool((values < 0).any())
+            return not _has_negative(values)
         if name == "scaled":
             return values.dtype == torch.float32
         return name != "heavy" or not _is_sorted(values)
@@ -273,17 +277,25 @@ def _without_expansion(x: torch.Tensor) -> torch.Tensor:
 
 def is_probability(x: torch.Tensor) -> bool:
     """Whether the last dimension of `x` holds distributions: nothing is negative, and sums are 1."""
-    if x.dim() == 0 or x.shape[-1] < 2 or any(bool((slab < 0).any()) for slab in slabs(x)):
+    if x.dim() == 0 or x.shape[-1] < 2 or _has_negative(x):
         return False
-    return all(
-        bool(((slab.float().sum(dim=-1) - 1.0).abs() < 1e-2).all()) for slab in slabs(x, max(PIECE, x.shape[-1]))
-    )
+    return all(bool(((some.float().sum(dim=-1) - 1.0).abs() < 1e-2).all()) for some in _rows(x))
+
+
+def _has_negative(x: torch.Tensor) -> bool:
+    return any(bool((slab < 0).any()) for slab in slabs(x))
+
+
+def _rows(x: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Some whole rows at a time: nearly always the first ones tell."""
+    return slabs(x, max(PIECE, x.shape[-1]))
 
 
 def _is_sorted(x: torch.Tensor) -> bool:
     if x.dim() == 0 or x.shape[-1] < 3:
         return False
-    return bool((x[..., 1:] >= x[..., :-1]).all()) or bool((x[..., 1:] <= x[..., :-1]).all())
+    rising = all(bool((some[..., 1:] >= some[..., :-1]).all()) for some in _rows(x))
+    return rising or all(bool((some[..., 1:] <= some[..., :-1]).all()) for some in _rows(x))
 
 
 def _is_symmetric(x: torch.Tensor) -> bool:
@@ -292,15 +304,15 @@ def _is_symmetric(x: torch.Tensor) -> bool:
 
 def _factors(own: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Draw positive factors of the shape of `own`, symmetric as it is, laid out like it."""
-    drawn = torch.randn(own.shape, generator=generator, device=own.device) * HEAVY_SPREAD
+    drawn = torch.randn(own.shape, generator=generator, device=own.device).mul_(HEAVY_SPREAD)
     drawn = _limited((drawn + drawn.transpose(-1, -2)) / math.sqrt(2.0))
     return torch.empty_strided(own.shape, own.stride(), dtype=drawn.dtype, device=own.device).copy_(drawn)
 
 
 def _draw(shape: torch.Size, device: torch.device, generator: torch.Generator) -> torch.Tensor:
     """Draw positive factors."""
-    return _limited(torch.randn(shape, generator=generator, device=device) * HEAVY_SPREAD)
+    return _limited(torch.randn(shape, generator=generator, device=device).mul_(HEAVY_SPREAD))
 
 
 def _limited(logarithms: torch.Tensor) -> torch.Tensor:
-    return logarithms.exp().clamp(1.0 / HEAVY_LIMIT, HEAVY_LIMIT)
+    return logarithms.exp_().clamp_(1.0 / HEAVY_LIMIT, HEAVY_LIMIT)
