@@ -30,6 +30,8 @@ def same(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor], within: fl
 def _agree(a: torch.Tensor, b: torch.Tensor, within: float) -> bool:
     if not a.is_floating_point():
         return sum(int((x != y).sum()) for x, y in pieces(a, b)) <= within * a.numel()
+    if a.dtype == b.dtype and torch.equal(a, b):  # As most are; to see that takes a tenth of the time.
+        return True
     num_odd, distance, size, count = 0, 0.0, 0.0, 0
     for some in pieces(a, b):
         x, y = (one.double() for one in some)
