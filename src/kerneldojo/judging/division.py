@@ -39,7 +39,7 @@ FEWEST_STAGED = 3
 theirs or are cleared away after it."""
 MOST_BARE = 6
 """Verdicts at once, at most, where there is no room for the memory of what is opened ahead: on 80 GB seven made no more
-a minute than six (docs/throughput.md)."""
+a minute than six (docs/throughput-log.md)."""
 FEWEST_TIMED = 2
 """Verdicts that have such memory at once, at least: one in a window, and the next."""
 TIMED_INPUT_PARTS = (3.0, 3.5, 4.0, 5.0, 6.0, 7.0)

@@ -13,7 +13,7 @@ PREFERENCE: tuple[Kind, ...] = ("cuda", "model", "cpu")
 """What `auto` takes: a real device if there is one, else one with a modelled time, else one without any."""
 CORES_OF_LANE, MOST_LANES_OF_GPU = 2, 8
 """Cores for each verdict at once on a GPU, and as many of these as made more a minute than fewer, and than more, on any
-host (docs/throughput.md)."""
+host (docs/throughput-log.md)."""
 
 
 class PooledDevice(Frozen):
