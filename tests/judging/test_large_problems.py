@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from kerneldojo.contestant.arena import Packer
+from kerneldojo.contestant.failure import describe
+from kerneldojo.devices.cuda.platform import CudaPlatform
 from kerneldojo.judging import audits, preparation
 from kerneldojo.judging.alone import Alone, whole
 from kerneldojo.judging.audits import Auditor
@@ -71,6 +74,19 @@ def test_arguments_that_do_not_fit_are_the_problems_want_of_memory(server: ForkS
 
 def _given(session: Session) -> Any:
     return Hosted(session, 60.0).give_tensors([torch.rand(700_000)])
+
+
+def test_results_that_do_not_fit_lack_memory_of_the_device() -> None:
+    """So they are judged again where there is more, as for any other want of it."""
+    arena = host_arena(1 << 20)
+    platform: Any = SimpleNamespace(device=torch.device("cuda", 0), arena=arena, _placed=[])
+    packer = Packer(arena)
+    with pytest.raises(torch.OutOfMemoryError, match="4194304 bytes needed") as caught:
+        CudaPlatform.place(platform, torch.zeros(1 << 20), packer)
+    assert describe(caught.value, "candidate.py", "runtime_error")["kind"] == "out_of_device_memory"
+    slot = CudaPlatform.place(platform, torch.arange(8), packer)
+    assert torch.equal(arena.view(slot), torch.arange(8))
+    arena.close()
 
 
 @pytest.mark.parametrize("gib", [24, 80, 139])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+import re
 import traceback
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -116,9 +117,9 @@ def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: 
             if ruling.status is Status.OUT_OF_MEMORY:
                 findings.notes.append("ran out of device memory beside other candidates, and was judged again alone")
                 return alone
-            bench.large[findings.problem.hash] = room + 1
+            room = bench.large[findings.problem.hash] = _next_room(bench, room, ruling.message)
             log.info("%s has more memory from now on: %s", findings.problem.name, ruling.message)
-            return room + 1
+            return room
         except RuntimeError as error:  # It was the judge that had no room for what came back.
             if not is_out_of_memory(error) or not bench.has_more(room):
                 raise
@@ -132,6 +133,18 @@ def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: 
                 findings.stage_seconds["held"] = round(guest.seconds_held, 4)
                 findings.stage_seconds["stopping"] = round(guest.seconds_stopping, 4)
                 findings.stage_seconds["alone"] = round(guest.seconds_alone, 4)
+
+
+def _next_room(bench: Bench, room: int, reason: str) -> int:
+    """Where there may be room for what did not fit here, if that is told: arguments, and results if they are packed.
+
+    Each room that is tried on the way begins when everybody else has left, and takes contexts to be found too small.
+    """
+    found = re.search(r"(\d{1,18}) bytes needed", reason)
+    needed = int(found[1]) if found else 0
+    larger = range(room + 1, len(bench.rooms))
+    fitting = (one for one in larger if bench.rooms[one].in_place or bench.rooms[one].exchange_bytes >= needed)
+    return next(fitting, larger[-1])
 
 
 def _judge_alone(bench: Bench, auditor: Auditor, language: Language, findings: Findings, room: int) -> int | None:

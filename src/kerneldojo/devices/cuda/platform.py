@@ -193,16 +193,22 @@ class CudaPlatform:
         return view
 
     def place(self, tensor: torch.Tensor, packer: Any) -> Any:
-        """Copy an output to the exchange, strides kept if they are dense; or name it where it lies in the heap."""
+        """Copy an output to the exchange, strides kept if they are dense; or name it where it lies in the heap.
+
+        Raises:
+            torch.OutOfMemoryError: there is no room for it: what is shared is the device's memory.
+        """
         dense = torch.ops.aten.is_non_overlapping_and_dense(tensor)
         tensor = tensor if dense else tensor.contiguous()
-        if not packer.in_place or tensor.device != self.device or not tensor.numel():
+        if packer.in_place and tensor.device == self.device and tensor.numel():
+            offset = self.arena.offset_in_heap(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+            if offset is not None:
+                self._placed.append(tensor)
+                return packer.name(offset, tensor)
+        try:
             return packer.put(tensor)
-        offset = self.arena.offset_in_heap(tensor.data_ptr(), tensor.numel() * tensor.element_size())
-        if offset is None:
-            return packer.put(tensor)
-        self._placed.append(tensor)
-        return packer.name(offset, tensor)
+        except MemoryError as error:
+            raise torch.OutOfMemoryError(f"CUDA out of memory: {error}") from None
 
     def is_ours(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is on this device."""
