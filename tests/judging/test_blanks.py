@@ -12,20 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_gpu_steps import (
-    HONEST,
-    LIBRARY,
-    AlwaysClean,
-    HostBench,
-    Windows,
-    asked,
-    idle,
-    judge,
-    passed,
-    refused,
-    server,
-    windows,
-)
+from gpu_steps import HONEST, LIBRARY, AlwaysClean, HostBench, Windows, idle, judge, passed, refused
 
 from kerneldojo.contestant.arena import HostArena
 from kerneldojo.devices.cuda.page import WANTS_DEVICE
@@ -36,8 +23,6 @@ from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.surroundings import request
 from kerneldojo.schema import Status
 from kerneldojo.schema.pace import Pace
-
-__all__ = ["asked", "server", "windows"]
 
 WANTED = request(Protocol(), "h100")
 

@@ -7,20 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_gpu_steps import (  # noqa: F401 - fixtures
-    BUILT,
-    HONEST,
-    IN_PLACE,
-    PROBLEM,
-    HostBench,
-    Windows,
-    asked,
-    judge,
-    passed,
-    refused,
-    server,
-    windows,
-)
+from gpu_steps import BUILT, HONEST, IN_PLACE, PROBLEM, HostBench, Windows, judge, passed, refused
 
 from kerneldojo.judging.alone import Alone
 from kerneldojo.judging.gate import Gate
@@ -34,7 +21,7 @@ LONE = Shares(1, 0, 1 << 28, num_processes=2)
 PACE = Pace(contexts_ahead=0)
 
 
-def opened(server: ForkServer, alone: Sequence[Alone], pace: Pace = PACE) -> HostBench:  # noqa: F811
+def opened(server: ForkServer, alone: Sequence[Alone], pace: Pace = PACE) -> HostBench:
     """A bench in which `PROBLEM` is known to be judged alone, in the last room."""
     bench = HostBench(server, 2, 1, 4 << 10, pace, alone=alone)
     bench.large = {PROBLEM.hash: len(alone)}
@@ -42,7 +29,7 @@ def opened(server: ForkServer, alone: Sequence[Alone], pace: Pace = PACE) -> Hos
 
 
 @pytest.fixture
-def entries(monkeypatch: pytest.MonkeyPatch, asked: dict[Session, list[str]]) -> Generator[list[list[list[str]]]]:  # noqa: F811
+def entries(monkeypatch: pytest.MonkeyPatch, asked: dict[Session, list[str]]) -> Generator[list[list[list[str]]]]:
     """For each time that a verdict came in, what its processes had been asked by then."""
     found: list[list[list[str]]] = []
     admit = Gate.admit
@@ -62,8 +49,8 @@ def entries(monkeypatch: pytest.MonkeyPatch, asked: dict[Session, list[str]]) ->
     ids=["a twin beside", "no twin beside"],
 )
 def test_it_is_built_once_before_it_comes_in(
-    server: ForkServer,  # noqa: F811
-    windows: Windows,  # noqa: F811
+    server: ForkServer,
+    windows: Windows,
     entries: list[list[list[str]]],
     tmp_path: Path,
     alone: Sequence[Alone],
@@ -83,8 +70,8 @@ def test_it_is_built_once_before_it_comes_in(
     ids=["not asked for", "nothing to build"],
 )
 def test_elsewhere_nothing_is_made_before(
-    server: ForkServer,  # noqa: F811
-    windows: Windows,  # noqa: F811
+    server: ForkServer,
+    windows: Windows,
     entries: list[list[list[str]]],
     tmp_path: Path,
     source: str,
@@ -98,8 +85,8 @@ def test_elsewhere_nothing_is_made_before(
 
 @pytest.mark.parametrize("broken", ["not Python", "raises"])
 def test_what_does_not_import_never_has_the_device(
-    server: ForkServer,  # noqa: F811
-    windows: Windows,  # noqa: F811
+    server: ForkServer,
+    windows: Windows,
     entries: list[list[list[str]]],
     tmp_path: Path,
     broken: str,
@@ -112,10 +99,10 @@ def test_what_does_not_import_never_has_the_device(
 
 
 def test_a_workshop_that_dies_meanwhile_is_not_needed(
-    server: ForkServer,  # noqa: F811
-    windows: Windows,  # noqa: F811
+    server: ForkServer,
+    windows: Windows,
     entries: list[list[list[str]]],
-    asked: dict[Session, list[str]],  # noqa: F811
+    asked: dict[Session, list[str]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

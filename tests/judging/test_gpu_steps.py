@@ -6,330 +6,58 @@ needs the device itself (the windows' clock, CUPTI) is replaced by something tha
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from gpu_steps import (
+    BUILT,
+    CALL,
+    DIES_AS_IT_OPENS,
+    HONEST,
+    IN_PLACE,
+    KERNEL,
+    LATER_WRONG,
+    LIBRARY,
+    PROBLEM,
+    TICKS,
+    TWIN,
+    AlwaysClean,
+    HostBench,
+    Profile,
+    Windows,
+    idle,
+    is_stopped,
+    judge,
+    passed,
+    refused,
+    ticks,
+)
 
 from kerneldojo import Candidate, Problem
-from kerneldojo.contestant.arena import HostArena
 from kerneldojo.contestant.sandbox import processes
-from kerneldojo.devices.cuda.fits import Window
-from kerneldojo.judging import cuda, measurement, placebos, preparation, runners
-from kerneldojo.judging.alone import Alone
+from kerneldojo.judging import cuda, measurement, runners
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.ends import Infrastructure
-from kerneldojo.judging.gated_bench import Bench
-from kerneldojo.judging.outputs import is_right
 from kerneldojo.judging.processes import ForkServer, Session
 from kerneldojo.judging.protocol import Protocol, protocol
 from kerneldojo.judging.reference import Reference
-from kerneldojo.judging.rounds import secret_seed
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.shares import CONTEXT_BYTES, Shares
 from kerneldojo.judging.twin import Twin
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.languages import language_of
-from kerneldojo.schema import KernelTime, Status
+from kerneldojo.schema import Status
 from kerneldojo.schema.pace import ONE_AT_A_TIME, Pace
-
-PROBLEM = Problem(
-    name="swish",
-    source="""
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return x * torch.sigmoid(x)
-
-def get_inputs():
-    return [torch.randn(4, 256)]
-
-def get_init_inputs():
-    return []
-""",
-)
-KERNEL = """
-import torch, triton, triton.language as tl
-from torch import nn
-
-@triton.jit
-def swish(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + at, at < n)
-    tl.store(y_ptr + at, x * tl.sigmoid(x), at < n)
-"""
-CALL = """
-class ModelNew(nn.Module):
-    def forward(self, x):
-        y = torch.empty_like(x)
-        swish[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
-        return y
-"""
-HONEST = KERNEL + CALL
-LIBRARY = (
-    "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x * torch.sigmoid(x)\n"
-)
-DIES_AS_IT_OPENS = HONEST + (
-    "import os\nfrom kerneldojo.contestant.host_platform import HostPlatform\n"
-    "HostPlatform.open = lambda self: os._exit(3)\n"
-)
-TICKS = HONEST.replace(
-    "        y = torch.empty_like(x)",
-    """        import pathlib, time
-        while not pathlib.Path("enough").exists():
-            pathlib.Path("ticks").open("a").write(".")
-            time.sleep(0.01)
-        y = torch.empty_like(x)""",
-)
-
-
-class Arena(HostArena):
-    """Host memory; timed inputs are none."""
-
-    inputs = None
-
-
-class HostBench(Bench):
-    """A bench whose device is this machine."""
-
-    has_all_tools = False
-    stopwatch = None
-
-    def __init__(
-        self,
-        server: ForkServer,
-        capacity: int,
-        num_kept: int,
-        part_bytes: int = 1 << 28,
-        pace: Pace | None = None,
-        larger: Sequence[Shares] = (),
-        alone: Sequence[Alone] = (Alone(Shares(1, 1, 1 << 28), Shares(1, 0, 1 << 28)),),
-    ) -> None:
-        num_ahead = pace.contexts_ahead if pace is not None and capacity > 1 else 0
-        shares = Shares(capacity, num_kept, part_bytes, num_ahead=num_ahead)
-        super().__init__(server, shares, "h100", alone=alone, pace=pace, larger=larger)
-        self.given: list[Shares] = []
-
-    def new_arena(self, inputs: Any, shares: Shares, *, silent: bool = False, is_runners: bool = False) -> Arena:
-        self.given.append(shares)
-        return Arena.create(1 << 30)
-
-    def extend(self, arena: Any, inputs: Any) -> tuple[list[int], list[int]]:
-        raise AssertionError("everybody has it from the beginning")
-
-    def close(self) -> None:
-        if self.blanks is not None:
-            self.blanks.close()
-        self._trials.close()
-        self._endings.close()
-        self.runners.close()
-
-
-class Inputs:
-    """Stand for those of timed calls."""
-
-    def __init__(self) -> None:
-        self.num_bases = 3
-
-    @property
-    def can_refresh(self) -> bool:
-        return self.num_bases > 0
-
-    def forget_bases(self, num_left: int) -> None:
-        self.num_bases = num_left
-
-
-class Windows:
-    """Stands for the clock: in each window it looks whether a process of another verdict goes on ticking."""
-
-    def __init__(self) -> None:
-        self.num, self.num_ticking, self.num_moved = 0, 0, 0
-        self.num_doubtful = 0
-        """Series, of the first ones, that make calls look batched."""
-        self.is_host_slow = False
-        """Whether launches may bind what is timed, on cores that were slow: unless kernels take `BUSY_US` of a call."""
-        self.call_us = 60.0
-        self.layout = "dense"
-        """Of the reference's output."""
-        self.drawn: list[list[bool]] = []
-        """Which calls were placebos, verdict by verdict."""
-        self.everybody: list[Session] = []
-        self.profile = Profile()
-
-    def draw(self, match: Any, *_: Any, **__: Any) -> list[Any]:
-        match.prepare("timed")
-        return [match.reference.draw("get_inputs", 1)]
-
-    def prepare(self, match: Any, *_: Any) -> Any:
-        quick = SimpleNamespace(windows=[Window(8, 8 * self.call_us), Window(1, self.call_us)])
-        match.result = SimpleNamespace(fitted={}, series={"contestant": quick, "reference": quick})
-        match.reference_changes_inputs, match.inputs = False, Inputs()
-        match.layouts, match.outputs = ["dense"], [self.layout]
-        return match
-
-    post_twin = staticmethod(preparation.post_twin)
-
-    def add_twin(self, _: Any, twin: Any) -> None:
-        with contextlib.suppress(Ruling):  # One that ticks in its twin, too, does so for ever.
-            twin.collect_call(5.0)
-
-    def run(self, bench: Any, match: Any, *_: Any) -> None:
-        self.num += 1
-        mine = {match.reference.hosted.session, match.contestant.hosted.session}
-        others = [session for session in self.everybody if session not in mine and session.ended is None]
-        before = [ticks(session) for session in others]
-        time.sleep(0.1)
-        self.num_ticking += any(before)
-        self.num_moved += before != [ticks(session) for session in others]
-
-    def play(self, _: Any, __: Any, match: Any, ___: Any, ____: Any, drawn: list[bool]) -> list[bool]:
-        """Calls of the instance that was timed, silenced or not, each on its own."""
-        self.drawn.append(drawn)
-        right: list[bool] = []
-        for is_placebo in drawn:
-            inputs, seed = match.reference.draw("get_inputs", secret_seed()), secret_seed()
-            expected = match.reference.expect("timed", inputs, match.conduct.variants, seed)
-            node = match.contestant.hosted.give(inputs)
-            answer = match.contestant.call("timed", node, seed, silenced=is_placebo)
-            right.append(is_right(answer, expected, match.conduct.reduction_length))
-        return right
-
-    def doubt(self, *_: Any) -> str:
-        return "its calls looked batched" if self.num <= self.num_doubtful else ""
-
-    def slow_launches(self, *at: Any) -> str:
-        device_us = at[4] if len(at) > 4 else None
-        is_bound = device_us is None or device_us < BUSY_US
-        return "the host's cores were slow" if self.is_host_slow and is_bound else ""
-
-    def finish(self, *at: Any) -> None:
-        """There is no clock; that something was found, though."""
-        at[3].full_fit = SimpleNamespace()
-
-
-TWIN = replace(protocol("quick"), twin_share=1.0)
-IN_PLACE = replace(protocol("quick"), twin_share=0.0)
-BUSY_US = 40.0
-
-
-class Profile:
-    """Stands for the profile: what it says, and how it was taken."""
-
-    Rows = list
-
-    def __init__(self) -> None:
-        self.rows: list[Any] | None = []
-        """What is found while others may use the device."""
-        self.is_plausible = True
-        self.num_beside, self.num_in_windows = 0, 0
-
-    def take(self, *_: Any) -> list[Any]:
-        self.num_in_windows += 1
-        return []
-
-    def take_beside(self, *_: Any) -> list[Any] | None:
-        self.num_beside += 1
-        return self.rows
-
-    def device_us(self, rows: list[Any]) -> float:
-        return sum(row["device_us"] for row in rows)
-
-    def fits_the_clock(self, *_: Any) -> bool:
-        return self.is_plausible
-
-    def fill(self, _: Any, findings: Findings) -> None:
-        findings.kernels = (KernelTime(name="swish", device_ms=0.1, num_launches=1, own=True),)
-
-
-def ticks(session: Session) -> int:
-    """How often a process has ticked."""
-    path = session._scratch / "home" / "ticks"
-    return path.stat().st_size if path.exists() else 0
-
-
-@pytest.fixture(scope="module")
-def server() -> Generator[ForkServer]:
-    server = ForkServer("interpret")
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def windows(monkeypatch: pytest.MonkeyPatch) -> Windows:
-    windows = Windows()
-    for name in ("preparation", "timing", "figures"):
-        monkeypatch.setattr(measurement, name, windows)
-    monkeypatch.setattr(measurement, "profile", windows.profile)
-    monkeypatch.setattr(placebos, "play", windows.play)
-    return windows
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, windows: Windows) -> dict[Session, list[str]]:
-    """What each session was asked, in order."""
-    told: dict[Session, list[str]] = defaultdict(list)
-    post, begin = Session.post, Session.__init__
-
-    def noted(session: Session, operation: str, *descriptors: Any, **fields: Any) -> None:
-        told[session].append(operation)
-        post(session, operation, *descriptors, **fields)
-
-    def begun(session: Session, *arguments: Any, **options: Any) -> None:
-        begin(session, *arguments, **options)
-        windows.everybody.append(session)
-        told[session] = []
-
-    monkeypatch.setattr(Session, "post", noted)
-    monkeypatch.setattr(Session, "__init__", begun)
-    return told
-
-
-@pytest.fixture
-def bench(server: ForkServer) -> Generator[HostBench]:
-    bench = HostBench(server, 1, 2)
-    yield bench
-    bench.close()
-
-
-def judge(
-    bench: Bench, source: str, folder: Path, settings: Protocol | None = None, problem: Problem = PROBLEM
-) -> Findings | Ruling:
-    candidate = Candidate(source=source)
-    findings = Findings(problem, candidate, settings or TWIN, "cuda:0")
-    try:
-        cuda.judge_on_cuda(bench, Auditor(folder), language_of(candidate), findings)
-    except Ruling as ruling:
-        return ruling
-    return findings
-
-
-def passed(verdict: Findings | Ruling) -> Findings:
-    assert isinstance(verdict, Findings), verdict
-    return verdict
-
-
-def refused(verdict: Findings | Ruling) -> Ruling:
-    assert isinstance(verdict, Ruling)
-    return verdict
-
-
-def idle(bench: Bench) -> list[Reference]:
-    return [reference for _, reference, _ in bench.runners._idle]
 
 
 def test_a_verdict_opens_what_it_needs_when_it_needs_it(
@@ -344,10 +72,6 @@ def test_a_verdict_opens_what_it_needs_when_it_needs_it(
     assert [session.ended is None for session in asked] == [True, False, False]
     assert idle(bench)[0].hosted.session is runner
     assert set(findings.stage_seconds) >= {"start", "build", "contexts", "correctness", "timing", "cause", "end"}
-
-
-LATER_WRONG = HONEST.replace("return y", "self.calls = getattr(self, 'calls', 0) + 1; return y + (self.calls > 1)")
-"""Right in the first call of an instance only."""
 
 
 def test_the_twin_is_on_its_way_while_the_rounds_are_played(
@@ -374,25 +98,6 @@ def test_a_twin_on_its_way_ends_with_a_candidate_that_is_wrong_later(
     settings = replace(TWIN, num_rounds=2, num_repeats=2)
     assert refused(judge(bench, LATER_WRONG, tmp_path, settings)).status is Status.INCORRECT
     assert [session.ended is None for session in asked] == [True, False, False]
-
-
-BUILT = (
-    """
-from torch.utils.cpp_extension import load_inline
-
-extension = load_inline("quick", r'''
-#include <Python.h>
-static PyObject* answer(PyObject*, PyObject*) { return PyLong_FromLong(1); }
-static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, ""}, {}};
-static PyModuleDef module = {PyModuleDef_HEAD_INIT, "quick", "", -1, methods};
-PyMODINIT_FUNC PyInit_quick() { return PyModule_Create(&module); }
-''', no_implicit_headers=True)
-open(extension.__file__, "r+b").write(b"a decoy")
-"""
-    + KERNEL
-    + CALL.replace("return y", "return y * extension.answer()")
-)
-"""An extension that both sides need, and whose library each spoils once it is loaded."""
 
 
 def test_an_extension_is_built_once_for_both_sides_and_nobody_is_left_when_time_is_taken(
@@ -472,16 +177,6 @@ def test_a_runner_serves_the_next_candidate_and_waits_frozen(
     assert runner.hosted.session.pids() == pids
     assert runner.num_uses == 2
     assert "load" not in asked[runner.hosted.session][num_asked:]
-
-
-def is_stopped(session: Session) -> bool:
-    """Whether it does not answer before it is thawed; afterwards it is as it was."""
-    session.post("release", start=0, stop=0)
-    is_silent = not session._door.has_frame(0.3)
-    session.thaw()
-    session.collect(30.0)
-    session.freeze()
-    return is_silent
 
 
 @pytest.mark.parametrize(
@@ -695,17 +390,6 @@ def test_a_used_runner_that_ends_is_not_the_problems_fault(bench: HostBench, win
     assert idle(bench) == []
 
 
-class AlwaysClean:
-    def is_clean(self) -> bool:
-        return True
-
-    def becomes_clean(self, _: float) -> bool:
-        return True
-
-    def was_clean(self, *_: object) -> bool:
-        return True
-
-
 @pytest.mark.parametrize(("error", "is_again"), [("torch.OutOfMemoryError", True), ("MemoryError", False)])
 def test_who_runs_out_of_device_memory_in_company_is_judged_again_alone(
     server: ForkServer, windows: Windows, tmp_path: Path, error: str, is_again: bool
@@ -897,7 +581,7 @@ def test_nothing_is_left_below_a_closed_bench(server: ForkServer, windows: Windo
 FORGETS_TO_CLOSE = """
 import atexit, sys
 sys.path[:0] = [{folder!r}]
-from test_gpu_steps import PROBLEM, ForkServer, HostBench, protocol
+from gpu_steps import PROBLEM, ForkServer, HostBench, protocol
 made = []
 atexit.register(lambda: [bench.close() for bench in made])  # As for the judge behind `kerneldojo.judge`.
 made.append(bench := HostBench(ForkServer("interpret"), 1, 2))

@@ -10,19 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_gpu_steps import (  # noqa: F401 - fixtures
-    HONEST,
-    IN_PLACE,
-    PROBLEM,
-    HostBench,
-    Windows,
-    asked,
-    judge,
-    passed,
-    refused,
-    server,
-    windows,
-)
+from gpu_steps import HONEST, IN_PLACE, PROBLEM, HostBench, Windows, judge, passed, refused
 
 from kerneldojo import Problem
 from kerneldojo.contestant.arena import Packer
@@ -39,7 +27,7 @@ COPY = HONEST.replace("x * tl.sigmoid(x)", "tl.maximum(x, 0.0)")
 
 
 @pytest.fixture
-def bench(server: ForkServer) -> Generator[HostBench]:  # noqa: F811
+def bench(server: ForkServer) -> Generator[HostBench]:
     bench = HostBench(server, 2, 0)
     yield bench
     bench.close()
@@ -48,8 +36,8 @@ def bench(server: ForkServer) -> Generator[HostBench]:  # noqa: F811
 @pytest.mark.parametrize("is_large", [False, True])
 def test_its_candidates_cost_nothing_once_that_is_known(
     bench: HostBench,
-    asked: dict[Session, list[str]],  # noqa: F811
-    windows: Windows,  # noqa: F811
+    asked: dict[Session, list[str]],
+    windows: Windows,
     tmp_path: Path,
     is_large: bool,
 ) -> None:
@@ -96,8 +84,8 @@ def test_no_room_is_tried_that_is_too_small_for_what_did_not_fit(at: int, needed
 
 
 def test_who_says_what_is_missing_is_not_tried_where_it_cannot_fit(
-    server: ForkServer,  # noqa: F811
-    windows: Windows,  # noqa: F811
+    server: ForkServer,
+    windows: Windows,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

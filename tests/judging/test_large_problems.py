@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,13 +36,6 @@ class Model(nn.Module):
 def get_inputs(): return [torch.rand(700_000)]
 def get_init_inputs(): return []
 """
-
-
-@pytest.fixture(scope="module")
-def server() -> Generator[ForkServer]:
-    server = ForkServer("interpret")
-    yield server
-    server.close()
 
 
 def test_arguments_and_results_may_take_more_than_half_of_what_is_shared(server: ForkServer) -> None:

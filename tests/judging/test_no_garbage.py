@@ -14,19 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_gpu_steps import (  # noqa: F401 - fixtures
-    HONEST,
-    IN_PLACE,
-    LATER_WRONG,
-    PROBLEM,
-    TWIN,
-    HostBench,
-    Windows,
-    bench,
-    judge,
-    server,
-    windows,
-)
+from gpu_steps import HONEST, IN_PLACE, LATER_WRONG, PROBLEM, TWIN, HostBench, judge
 
 from kerneldojo import Candidate
 from kerneldojo.judging import Judge, ends, hosted
@@ -63,7 +51,7 @@ def garbage() -> Generator[Callable[[], list[Any]]]:
 )
 @pytest.mark.usefixtures("windows")
 def test_a_verdict_among_the_steps_of_a_gpu_leaves_none(
-    bench: HostBench,  # noqa: F811
+    bench: HostBench,
     tmp_path: Path,
     garbage: Callable[[], list[Any]],
     source: str,

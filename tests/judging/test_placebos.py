@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_gpu_steps import HONEST, PROBLEM
+from gpu_steps import HONEST, PROBLEM
 from test_timed_inputs import Region
 
 from kerneldojo.devices.cuda import calls

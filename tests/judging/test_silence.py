@@ -14,22 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_gpu_steps import (
-    CALL,
-    HONEST,
-    IN_PLACE,
-    KERNEL,
-    PROBLEM,
-    HostBench,
-    Windows,
-    asked,
-    bench,
-    judge,
-    passed,
-    refused,
-    server,
-    windows,
-)
+from gpu_steps import CALL, HONEST, IN_PLACE, KERNEL, PROBLEM, HostBench, Windows, judge, passed, refused
 
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.fits import Fit
@@ -44,8 +29,6 @@ from kerneldojo.judging.protocol import PROTOCOLS, Protocol
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Status
-
-__all__ = ["asked", "bench", "server", "windows"]
 
 DECOY = KERNEL + CALL.replace("return y", "return x * torch.sigmoid(x)")
 

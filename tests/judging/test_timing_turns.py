@@ -10,19 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_gpu_steps import (
-    HONEST,
-    PROBLEM,
-    AlwaysClean,
-    HostBench,
-    Windows,
-    asked,
-    judge,
-    passed,
-    refused,
-    server,
-    windows,
-)
+from gpu_steps import HONEST, PROBLEM, AlwaysClean, HostBench, Windows, judge, passed, refused
 
 from kerneldojo import Problem
 from kerneldojo.contestant.arena import HostArena
@@ -35,8 +23,6 @@ from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.turns import Turns
 from kerneldojo.schema import Status
 from kerneldojo.schema.pace import Pace
-
-__all__ = ["asked", "server", "windows"]
 
 MAPS = "\nfrom kerneldojo.contestant.host_platform import HostPlatform\nHostPlatform.do_extend = lambda self, *_: {}\n"
 """A device that has memory to be added."""

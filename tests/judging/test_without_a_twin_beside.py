@@ -9,21 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_gpu_steps import (  # noqa: F401 - fixtures
-    BUILT,
-    HONEST,
-    IN_PLACE,
-    PROBLEM,
-    TWIN,
-    HostBench,
-    Windows,
-    asked,
-    judge,
-    passed,
-    refused,
-    server,
-    windows,
-)
+from gpu_steps import BUILT, HONEST, IN_PLACE, PROBLEM, TWIN, HostBench, Windows, judge, passed, refused
 
 from kerneldojo.contestant.arena import HostArena, Packer
 from kerneldojo.judging.alone import Alone
@@ -40,7 +26,7 @@ NO_CAUSE = HONEST.replace("return y", "return x * torch.sigmoid(x)")
 
 
 @pytest.fixture
-def bench(server: ForkServer) -> Generator[HostBench]:  # noqa: F811
+def bench(server: ForkServer) -> Generator[HostBench]:
     """In whose first room for one alone nothing fits."""
     rooms = (Alone(WHOLE, Shares(1, 0, 4 << 10, num_processes=1)), Alone(LONE, Shares(1, 0, 1 << 28, num_processes=1)))
     bench = HostBench(server, 2, 1, 4 << 10, alone=rooms)
@@ -49,7 +35,7 @@ def bench(server: ForkServer) -> Generator[HostBench]:  # noqa: F811
 
 
 @pytest.fixture
-def beside(asked: dict[Session, list[str]], monkeypatch: pytest.MonkeyPatch) -> list[int]:  # noqa: F811
+def beside(asked: dict[Session, list[str]], monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """For each process of a verdict, how many others with memory were there when it was made, in the last room."""
     counts: list[int] = []
     new_arena = HostBench.new_arena
@@ -66,7 +52,7 @@ def beside(asked: dict[Session, list[str]], monkeypatch: pytest.MonkeyPatch) -> 
 def test_who_is_silenced_in_place_needs_none(
     bench: HostBench,
     beside: list[int],
-    windows: Windows,  # noqa: F811
+    windows: Windows,
     tmp_path: Path,
 ) -> None:
     findings = passed(judge(bench, HONEST, tmp_path, IN_PLACE))
@@ -78,7 +64,7 @@ def test_who_is_silenced_in_place_needs_none(
 
 def test_where_the_judge_finds_that_inputs_do_not_fit_there_is_another_room(
     bench: HostBench,
-    windows: Windows,  # noqa: F811
+    windows: Windows,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -104,8 +90,8 @@ RUNS_OUT = HONEST.replace("y = torch.empty_like(x)", "raise torch.OutOfMemoryErr
 
 @pytest.mark.parametrize("part_bytes", [4 << 10, 1 << 28], ids=["a large problem", "any other"])
 def test_who_runs_out_of_memory_alone_has_more_only_where_the_problem_needs_it(
-    server: ForkServer,  # noqa: F811
-    windows: Windows,  # noqa: F811
+    server: ForkServer,
+    windows: Windows,
     tmp_path: Path,
     part_bytes: int,
 ) -> None:
@@ -120,7 +106,7 @@ def test_who_runs_out_of_memory_alone_has_more_only_where_the_problem_needs_it(
 def test_a_twin_comes_when_the_contestant_has_left(
     bench: HostBench,
     beside: list[int],
-    windows: Windows,  # noqa: F811
+    windows: Windows,
     tmp_path: Path,
 ) -> None:
     passed(judge(bench, HONEST, tmp_path, TWIN))
@@ -132,7 +118,7 @@ def test_a_twin_comes_when_the_contestant_has_left(
 def test_whose_kernels_do_not_cause_the_answer_is_found_out(
     bench: HostBench,
     beside: list[int],
-    windows: Windows,  # noqa: F811
+    windows: Windows,
     tmp_path: Path,
     settings: Any,
 ) -> None:
@@ -144,8 +130,8 @@ def test_whose_kernels_do_not_cause_the_answer_is_found_out(
 def test_an_extension_is_built_once_where_they_are_not_at_the_same_time(
     bench: HostBench,
     beside: list[int],
-    asked: dict[Session, list[str]],  # noqa: F811
-    windows: Windows,  # noqa: F811
+    asked: dict[Session, list[str]],
+    windows: Windows,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -177,8 +163,8 @@ def test_an_extension_is_built_once_where_they_are_not_at_the_same_time(
 @pytest.mark.parametrize("end", ["a window", "the twin"])
 def test_a_workshop_that_stands_still_ends_with_its_verdict(
     bench: HostBench,
-    asked: dict[Session, list[str]],  # noqa: F811
-    windows: Windows,  # noqa: F811
+    asked: dict[Session, list[str]],
+    windows: Windows,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     end: str,
