@@ -13,7 +13,7 @@ from functools import lru_cache
 import torch
 
 from kerneldojo.problems import trivial
-from kerneldojo.problems.budget import Budget, make_budget
+from kerneldojo.problems.budget import make_budget
 from kerneldojo.problems.pieces import num_bytes
 from kerneldojo.problems.reference import Outcome, Reference, Variant
 from kerneldojo.problems.report import AcceptedAnswer
@@ -98,19 +98,17 @@ def accepted_answers(draws: Draws, distribution: str) -> Accepted:
     found: list[AcceptedAnswer] = []
     elsewhere: list[AcceptedAnswer] = []
     for output in range(num_outputs):
-        truths, budgets = _truths(outcomes, output, draws.oracle)
+        truths = _truths(outcomes, output, draws.oracle)
         here: set[str] = set()
         for answer, made in _candidates(outcomes, others if outcomes[0].state_bytes else None, output):
             if answer in here:
                 continue
             named = AcceptedAnswer(answer=answer, distribution=distribution, output=output)
             nearly = trivial.NEARLY_CONSTANT if answer == trivial.CONSTANT else trivial.NEARLY
-            if all(trivial.accepts(truth, made(i), budgets[i], nearly) for i, truth in enumerate(truths)):
+            if all(truth.accepts(made(i), nearly) for i, truth in enumerate(truths)):
                 here.add(answer)
                 found.append(named)
-            elif named not in elsewhere and all(
-                trivial.accepted_loosely(truth, made(i)) for i, truth in enumerate(truths)
-            ):
+            elif named not in elsewhere and all(truth.accepts_loosely(made(i)) for i, truth in enumerate(truths)):
                 elsewhere.append(named)
     return Accepted(
         answers=tuple(found),
@@ -135,9 +133,8 @@ def _candidates(
     )
 
 
-def _truths(outcomes: Sequence[Outcome], output: int, oracle: Variant) -> tuple[list[torch.Tensor], list[Budget]]:
-    truths: list[torch.Tensor] = []
-    budgets: list[Budget] = []
+def _truths(outcomes: Sequence[Outcome], output: int, oracle: Variant) -> list[trivial.Truth]:
+    truths: list[trivial.Truth] = []
     shapes = {tuple(outcome.outputs["native"][output].shape) for outcome in outcomes}
     if len(shapes) > 1:
         raise ProblemError(f"the shape of output {output} depends on the values of the inputs")
@@ -146,6 +143,6 @@ def _truths(outcomes: Sequence[Outcome], output: int, oracle: Variant) -> tuple[
         truth = outcome.outputs[oracle][output]
         accepted = outcome.outputs["tf32"][output] if "tf32" in outcome.outputs else None
         nudged = outcome.outputs["nudged"][output] if "nudged" in outcome.outputs else None
-        truths.append(truth)
-        budgets.append(make_budget(truth, native, accepted, nudged=nudged, reduction_length=outcome.reduction_length))
-    return truths, budgets
+        budget = make_budget(truth, native, accepted, nudged=nudged, reduction_length=outcome.reduction_length)
+        truths.append(trivial.Truth(truth, budget))
+    return truths

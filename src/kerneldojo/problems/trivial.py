@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import torch
 
@@ -99,26 +100,39 @@ def _mean_without(natives: Sequence[torch.Tensor], place: int) -> torch.Tensor:
     return mean
 
 
-def accepts(expected: torch.Tensor, answer: torch.Tensor, budget: Budget, nearly: float = NEARLY) -> bool:
-    """Whether a trivial answer passes for the truth, or comes too near it to tell."""
-    if compare_if_well(expected, answer, budget) is not None:
-        return True
-    if budget.exact or not expected.numel():
-        return False
-    distance, size = 0.0, 0.0
-    for some in pieces(expected, answer):
-        truth, given = (one.double() for one in some)
-        finite = truth.isfinite()
-        if not torch.equal(finite, given.isfinite()):
+@dataclass
+class Truth:
+    """An output of one draw, against which trivial answers are held."""
+
+    values: torch.Tensor
+    budget: Budget
+
+    def accepts(self, answer: torch.Tensor, nearly: float = NEARLY) -> bool:
+        """Whether an answer passes for the truth, or comes too near it to tell: within that part of its rms."""
+        if compare_if_well(self.values, answer, self.budget) is not None:
+            return True
+        if self.budget.exact or not self.values.numel():
             return False
-        distance += float(torch.where(finite, given - truth, 0.0).square().sum())
-        size += float(torch.where(finite, truth, 0.0).square().sum())
-    return distance <= nearly**2 * size
+        distance, most = 0.0, nearly**2 * self._squares
+        for some in pieces(self.values, answer):
+            truth, given = (one.double() for one in some)
+            finite = truth.isfinite()
+            if not torch.equal(finite, given.isfinite()):
+                return False
+            distance += float(torch.where(finite, given - truth, 0.0).square().sum())
+            if distance > most:  # Nearly all are far off from the beginning.
+                return False
+        return True
 
+    def accepts_loosely(self, answer: torch.Tensor) -> bool:
+        """Whether `torch.allclose` at 1e-2 absolute and relative, the habit of other evaluators, takes the answer."""
+        return all(
+            torch.allclose(given.double(), truth.double(), rtol=1e-2, atol=1e-2)
+            for truth, given in pieces(self.values, answer)
+        )
 
-def accepted_loosely(expected: torch.Tensor, answer: torch.Tensor) -> bool:
-    """Whether `torch.allclose` at 1e-2 absolute and relative, the habit of other evaluators, takes the answer."""
-    return all(
-        torch.allclose(given.double(), truth.double(), rtol=1e-2, atol=1e-2)
-        for truth, given in pieces(expected, answer)
-    )
+    @cached_property
+    def _squares(self) -> float:
+        """Their sum, of what is finite."""
+        wide = (piece.double() for (piece,) in pieces(self.values))
+        return sum(float(torch.where(piece.isfinite(), piece, 0.0).square().sum()) for piece in wide)
