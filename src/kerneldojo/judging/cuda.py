@@ -1,41 +1,26 @@
-"""Judging on a real GPU: its processes and the rounds. What is measured of who passes them is in `measurement`.
+"""Judging on a real GPU: in which of its rooms. How a verdict comes about there is in `hearing`.
 
-Two hosted processes take part, or three. Reference runner and contestant play the rounds and are timed in turns. Then
-the candidate's own kernels become no-ops, which shows whether they cause the answer, and how much of the time they can
-account for at most: in the contestant itself, or in a *silent twin*, a second one in which they are no-ops from birth.
-The twin is a context more, so it comes only for what cannot be silenced in place, where that proves nothing or may be
-seen, and by lot (`silence`).
+A device's memory is divided in several ways (`division`, `alone`), each a *room*: a share for each of so many verdicts,
+larger shares for fewer, and all of it for one. A verdict begins in the first room in which its problem may fit, by what
+is known of it, and goes on to a larger one when something did not.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import random
 import re
 import traceback
-from collections.abc import Generator
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
-from kerneldojo.devices.cuda.launchers import checked
 from kerneldojo.devices.cuda.memory import is_out_of_memory
 from kerneldojo.judging.ahead import built_ahead
 from kerneldojo.judging.audits import Auditor, refuse
-from kerneldojo.judging.ends import frameless
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.guest import Guest
-from kerneldojo.judging.measurement import Measurement
-from kerneldojo.judging.parties import Parties
-from kerneldojo.judging.preparation import rehearse_twin
+from kerneldojo.judging.hearing import Hearing
 from kerneldojo.judging.protocol import Protocol
-from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.ruling import Ruling
-from kerneldojo.judging.turns import Turn
-from kerneldojo.judging.twin import Twin
 from kerneldojo.judging.verdict import Findings
-from kerneldojo.judging.workshop import Workshop
 from kerneldojo.languages import Language
 from kerneldojo.problems.audit import AuditReport
 from kerneldojo.schema import Problem, Status
@@ -109,7 +94,7 @@ def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: 
     alone = bench.gate.first_alone
     with bench.gate.admit(room) as guest:
         try:
-            _Verdict(bench, auditor, language, findings, guest).judge()
+            Hearing(bench, auditor, language, findings, guest).hold()
             return None
         except Ruling as ruling:
             if ruling.lacks != "memory" or not (guest.had_company or bench.has_more(room)):
@@ -156,7 +141,7 @@ def _judge_alone(bench: Bench, auditor: Auditor, language: Language, findings: F
                 bench.server.start()
                 report = audit_on_cuda(bench, auditor, findings.problem, findings.protocol, guest)
             if report.lacks != "memory" or not bench.has_more(room):
-                _Verdict(bench, auditor, language, findings, guest, workshop).judge()
+                Hearing(bench, auditor, language, findings, guest, workshop).hold()
                 return None
             is_problems, reason = True, report.reason
         except Ruling as ruling:
@@ -182,86 +167,3 @@ def _place(error: Exception) -> str:
     """The innermost function of ours that an error has come through."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "kerneldojo" in frame.filename]
     return f"{Path(frames[-1].filename).stem}.{frames[-1].name}" if frames else "somewhere"
-
-
-@dataclass
-class _Verdict:
-    bench: Bench
-    auditor: Auditor
-    language: Language
-    findings: Findings
-    guest: Guest
-    workshop: Workshop = field(default_factory=Workshop)
-    """In which something may be built already."""
-    turn: Turn | None = None
-    """Its turn to have memory for timing, once it has asked for it."""
-
-    def judge(self) -> None:
-        bench, findings, guest = self.bench, self.findings, self.guest
-        parties = Parties(bench, guest, self.auditor, self.language, findings, self.workshop)
-        with self._scored(), contextlib.ExitStack() as stack:
-            stack.callback(self._end_turn)  # Last of all: its processes have that memory until they are dead.
-            with findings.stage("start"):
-                bench.server.start()
-                bench.enter()
-                if parties.is_ahead:
-                    parties.try_source(stack)
-                reference = stack.enter_context(bench.lent_reference(findings.problem, findings.protocol, guest))
-                stack.enter_context(parties.ending())
-            contestant, twin = parties.come(reference)
-            with findings.stage("audit"):
-                limit = bench.room(guest).heap_bytes
-                may_be_cramped = bench.may_be_cramped(guest.room)
-                conduct = self.auditor.conduct(findings, reference, limit, may_be_cramped=may_be_cramped)
-            match = Match(reference, contestant, conduct)
-            if not bench.room(guest).in_place:  # Else there may be no room for one more set of inputs.
-                twin.rehearse = partial(rehearse_twin, match)
-            is_twin_late = parties.comes_late
-            self._play(match, twin, is_twin_late=is_twin_late)
-            ask_turn = self._ask_turn if bench.timed is not None and guest.room == 0 else None
-            can_silence = not parties.needs_twin
-            Measurement(
-                bench, guest, findings, parties.workshop, match, twin, is_twin_late, can_silence, ask_turn
-            ).take()
-
-    @contextlib.contextmanager
-    def _scored(self) -> Generator[None]:
-        """That a device lacks something is a claim of the candidate's, and nobody would score it: where none lacks
-        anything, it failed."""
-        try:
-            yield
-        except Ruling as ruling:
-            if ruling.status is Status.UNSUPPORTED_ON_DEVICE and self.bench.has_all_tools:
-                raise Ruling(Status.RUNTIME_ERROR, frameless(ruling).message) from None
-            raise
-
-    def _ask_turn(self) -> Turn:
-        assert self.bench.timed is not None
-        self.turn = self.bench.timed.ask()
-        return self.turn
-
-    def _end_turn(self) -> None:
-        if self.turn is not None:
-            self.turn.give_back()
-
-    def _play(self, match: Match, twin: Twin, *, is_twin_late: bool) -> None:
-        findings, protocol = self.findings, self.findings.protocol
-        repeats = set(random.SystemRandom().sample(range(protocol.num_rounds), protocol.num_repeats))
-        try:
-            with findings.stage("correctness"):
-                for number in range(protocol.num_rounds):
-                    # An autotuner chooses at the first call, by times: it needs the device to itself.
-                    alone = number == 0 and "autotune" in findings.candidate.source
-                    with self.guest.window() if alone else contextlib.nullcontext():
-                        match.play_round(number, repeat=number in repeats)
-                    if match.seen.ran_own_kernel and not is_twin_late:
-                        twin.advance()
-                match.play_beyond(protocol.num_rounds)
-                for distribution in match.conduct.probing:
-                    match.probe(distribution)
-        finally:
-            findings.max_error = match.seen.max_error
-            findings.precision_class = match.seen.precision_class
-        findings.outputs_matched = True
-        lacked = (checked(item.get("launcher")) for item in match.seen.specializations)
-        self.bench.server.learn([types for types in lacked if types is not None])

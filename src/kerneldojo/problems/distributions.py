@@ -262,9 +262,9 @@ def has_few_values(x: torch.Tensor) -> bool:
 
 
 def _sample(x: torch.Tensor) -> torch.Tensor:
-    """Some 4,096 values. A constant column tells more than a sample from one corner would; this one reaches
-    everywhere."""
-    return x.flatten()[:: max(1, x.numel() // 4096)].float()
+    """Some 4,096 values, on the host: to find equal ones a GPU would have to load kernels that sort. A constant column
+    tells more than a sample from one corner would; this one reaches everywhere."""
+    return x.flatten()[:: max(1, x.numel() // 4096)].float().cpu()
 
 
 def _without_expansion(x: torch.Tensor) -> torch.Tensor:
