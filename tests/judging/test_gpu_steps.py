@@ -553,7 +553,7 @@ def test_whoever_has_taken_the_memory_that_others_lack_answers_for_it(
         monkeypatch.setattr(Twin, "arrive", cannot_open)
     candidate = Candidate(source=HONEST)
     if lacking == "the reference":  # It is opened first by an audit, where there is no candidate.
-        monkeypatch.setattr(bench, "has_more", lambda _: False)
+        monkeypatch.setattr(bench, "next_room", lambda *_: None)
     findings = Findings(PROBLEM, candidate, TWIN, "cuda:0")
     with pytest.raises((Ruling, Infrastructure)) as caught:
         cuda.judge_on_cuda(bench, auditor, language_of(candidate), findings)

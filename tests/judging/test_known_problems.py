@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from gpu_steps import HONEST, IN_PLACE, PROBLEM, HostBench, Windows, judge, passed, refused
+from gpu_steps import HONEST, IN_PLACE, PROBLEM, TWIN, HostBench, Windows, judge, passed, refused
 
 from kerneldojo import Problem
 from kerneldojo.contestant.arena import Packer
-from kerneldojo.judging import cuda
+from kerneldojo.judging.alone import Alone
+from kerneldojo.judging.bench_memory import BenchMemory
 from kerneldojo.judging.processes import ForkServer, Session
 from kerneldojo.judging.shares import Shares
 from kerneldojo.schema import Status
@@ -55,9 +56,10 @@ def test_its_candidates_cost_nothing_once_that_is_known(
 
 
 MIB = 1 << 20
-ROOMS = (*(Shares(8 // num, 0, size * MIB) for num, size in ((1, 1), (2, 4), (4, 16))), *(
-    Shares(1, 0, size * MIB, in_place=True) for size in (64, 96)
-))  # fmt: skip
+ROOMS = (
+    *(Shares(8 // num, 0, size * MIB) for num, size in ((1, 1), (2, 4), (4, 16))),
+    *(Shares(1, 0, size * MIB, heap_parts=parts, in_place=True) for size, parts in ((64, 3.0), (96, 3.0), (128, 0.6))),
+)
 
 
 @pytest.mark.parametrize(
@@ -73,14 +75,33 @@ ROOMS = (*(Shares(8 // num, 0, size * MIB) for num, size in ((1, 1), (2, 4), (4,
         (2, 90, 3),
         (3, 90, 4),
         (3, 999, 4),
+        (4, 97, 5),
+        (4, 128, 5),
+        (4, 999, None),
+        (5, 999, None),
     ],
 )
-def test_no_room_is_tried_that_is_too_small_for_what_did_not_fit(at: int, needed_mib: int, following: int) -> None:
-    """Results need not fit beside arguments where they stay in place, so that the first such room is never passed."""
+def test_a_room_that_is_too_small_for_what_did_not_fit_is_not_tried(
+    at: int, needed_mib: int, following: int | None
+) -> None:
+    """Results need not fit beside arguments where they stay in place, so that the first such room is never passed. And
+    none that has a smaller heap is tried for anything but arguments."""
     reason = f"the problem is too large: the shared memory is too small: {needed_mib * MIB} bytes needed, 1024 there"
     bench: Any = SimpleNamespace(rooms=ROOMS)
-    assert cuda._next_room(bench, at, reason) == following
-    assert cuda._next_room(bench, at, "CUDA out of memory") == at + 1
+    assert BenchMemory.next_room(bench, at, reason) == following
+    assert BenchMemory.next_room(bench, at, "CUDA out of memory") == (at + 1 if at < 4 else None)
+
+
+def limit_arguments(bench: HostBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Host memory is as large as anybody asks for; only what a division has for arguments is to be had here."""
+    put = Packer.put
+
+    def limited(self: Packer, tensor: torch.Tensor) -> Any:
+        if tensor.nbytes > bench.given[-1].exchange_bytes:
+            raise MemoryError(f"the shared memory is too small: {tensor.nbytes} bytes needed, and less there")
+        return put(self, tensor)
+
+    monkeypatch.setattr(Packer, "put", limited)
 
 
 def test_who_says_what_is_missing_is_not_tried_where_it_cannot_fit(
@@ -92,16 +113,25 @@ def test_who_says_what_is_missing_is_not_tried_where_it_cannot_fit(
     sizes = (1 << 10, 2 << 10, 1 << 28)
     larger = tuple(Shares(2, 0, size) for size in sizes[1:])
     bench = HostBench(server, 4, 0, sizes[0], larger=larger)
-    put = Packer.put
-
-    def limited(self: Packer, tensor: torch.Tensor) -> Any:
-        if tensor.nbytes > bench.given[-1].exchange_bytes:
-            raise MemoryError(f"the shared memory is too small: {tensor.nbytes} bytes needed, and less there")
-        return put(self, tensor)
-
+    limit_arguments(bench, monkeypatch)
     monkeypatch.setattr(Shares, "heap_bytes", property(lambda own: max(MIB, own.part_bytes)))
-    monkeypatch.setattr(Packer, "put", limited)
     passed(judge(bench, HONEST, tmp_path, IN_PLACE))
     assert list(dict.fromkeys(bench.given)) == [bench.shares, larger[1]]
     assert bench.large == {PROBLEM.hash: 2}
+    bench.close()
+
+
+def test_what_is_small_beside_its_inputs_is_judged_with_next_to_no_heap(
+    server: ForkServer, windows: Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, lone, slim = (Shares(1, 0, size, num_processes=2, in_place=True) for size in (1 << 10, 2 << 10, 1 << 28))
+    alone = tuple(Alone(one, replace(one, num_processes=1)) for one in (whole, lone, slim))
+    bench = HostBench(server, 2, 0, 1 << 10, alone=alone)
+    limit_arguments(bench, monkeypatch)
+    heaps = {whole.part_bytes: 3 * MIB, lone.part_bytes: 4 * MIB, slim.part_bytes: MIB}
+    monkeypatch.setattr(Shares, "heap_bytes", property(lambda own: heaps[own.part_bytes]))
+    bench.large[PROBLEM.hash] = 1
+    passed(judge(bench, HONEST, tmp_path, TWIN))
+    assert list(dict.fromkeys(bench.given)) == [*(one.audit for one in alone), slim]
+    assert bench.large == {PROBLEM.hash: 3}
     bench.close()

@@ -53,6 +53,31 @@ NO_CAUSE = KERNEL.replace("return y", "return torch.relu(x)")
 ROOMS = Alone.of(TOTAL_BYTES)
 
 
+REDUCTION = Problem(
+    name="large_sum",
+    source=SOURCE.replace("torch.relu(x)", "torch.sum(x, dim=1)").replace("(4096, 90112)", "(8192, 61440)"),
+)
+SUM = """
+import torch, triton, triton.language as tl
+from torch import nn
+
+@triton.jit
+def row_sum(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    total = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        total += tl.load(x_ptr + row * n + at, at < n, 0.0)
+    tl.store(y_ptr + row, tl.sum(total, 0))
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.empty(x.shape[0], device=x.device)
+        row_sum[(x.shape[0],)](x, y, x.shape[1], BLOCK=2048)
+        return y
+"""
+
+
 @pytest.fixture(scope="module")
 def judge() -> Generator[Judge]:
     with pytest.MonkeyPatch.context() as patch, Judge(num_verdicts=2) as judge:
@@ -65,6 +90,8 @@ def judge() -> Generator[Judge]:
 def test_it_fits_only_without_a_twin_beside() -> None:
     num_bytes = 4 * 4096 * 90112
     assert alone.whole(TOTAL_BYTES).exchange_bytes < num_bytes < alone.lone(TOTAL_BYTES).exchange_bytes
+    num_bytes = 4 * 8192 * 61440
+    assert alone.lone(TOTAL_BYTES).exchange_bytes < num_bytes < alone.slim(TOTAL_BYTES).exchange_bytes
 
 
 @pytest.mark.parametrize(
@@ -81,4 +108,20 @@ def test_it_is_judged_as_any_other(judge: Judge, source: str, status: Status) ->
     found: Evaluation = judge.judge(PROBLEM, Candidate(source=source), device="cuda:0")
     assert found.status is status, found.message
     assert found.kernels or status is not Status.PASSED
-    assert judge._gpus[0].large == {PROBLEM.hash: 2}
+    assert judge._gpus[0].large[PROBLEM.hash] == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "status"),
+    [
+        (SUM, Status.PASSED),
+        (f"# getattr(\n{SUM}", Status.PASSED),
+        (SUM.replace("return y", "return torch.sum(x, dim=1)"), Status.EXPLOIT),
+        (SUM.replace("at < n, 0.0)", "at < n - 1, 0.0)"), Status.INCORRECT),
+    ],
+    ids=["honest", "honest, with a twin", "no cause", "one too few"],
+)
+def test_so_is_what_returns_little_of_even_more(judge: Judge, source: str, status: Status) -> None:
+    found: Evaluation = judge.judge(REDUCTION, Candidate(source=source), device="cuda:0")
+    assert found.status is status, found.message
+    assert judge._gpus[0].large[REDUCTION.hash] == 3

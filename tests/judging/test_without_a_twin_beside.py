@@ -82,7 +82,9 @@ def test_where_the_judge_finds_that_inputs_do_not_fit_there_is_another_room(
     monkeypatch.setattr(Shares, "heap_bytes", heap_bytes)  # All but arguments would fit.
     monkeypatch.setattr(Packer, "put", limited)
     passed(judge(bench, HONEST, tmp_path, IN_PLACE))
-    assert list(dict.fromkeys(rooms)) == [bench.shares, bench.alone[0].audit, bench.alone[1].audit, LONE]
+    assert list(dict.fromkeys(rooms)) == [bench.shares, bench.alone[1].audit, LONE], (
+        "the first has no more than a share"
+    )
 
 
 RUNS_OUT = HONEST.replace("y = torch.empty_like(x)", "raise torch.OutOfMemoryError")
@@ -180,17 +182,23 @@ def test_a_workshop_that_stands_still_ends_with_its_verdict(
 @pytest.mark.parametrize("gib", [24, 79.6, 139.8])
 def test_without_a_twin_beside_larger_tensors_fit(gib: float) -> None:
     total = int(gib * GIB)
-    (whole, auditing), (lone, lone_auditing) = Alone.of(total)
+    (whole, auditing), (lone, lone_auditing), (slim, slim_auditing) = Alone.of(total)
     assert whole.has_twin_beside and not lone.has_twin_beside
-    for division in (whole, auditing, lone, lone_auditing):
+    for division in (whole, auditing, lone, lone_auditing, slim, slim_auditing):
         assert division.most_bytes <= total
         assert division.in_place
     assert lone.exchange_bytes > 1.3 * whole.exchange_bytes
     assert lone.heap_bytes > lone.runner_heap_bytes > 2 * lone.exchange_bytes
     assert lone.inputs_bytes >= 2 * lone.exchange_bytes - 2
     assert lone_auditing.exchange_bytes == lone.exchange_bytes
+    assert slim.exchange_bytes > 1.3 * lone.exchange_bytes
+    assert slim.runner_heap_bytes > 2 * slim.exchange_bytes, "it draws inputs in two versions"
+    assert slim_auditing.runner_heap_bytes >= slim.runner_heap_bytes
+    assert not slim.has_twin_beside
     assert whole.runner_heap_bytes == whole.heap_bytes
 
 
-def test_the_elementwise_problems_of_kernelbench_fit_80_gb() -> None:
-    assert Alone.of(81_559 << 20)[-1].verdict.exchange_bytes > 4096 * 393_216 * 4
+def test_the_elementwise_problems_of_kernelbench_fit_80_gb_and_so_do_its_reductions() -> None:
+    _, lone, slim = Alone.of(81_559 << 20)
+    assert lone.verdict.exchange_bytes > 4 * 4096 * 393_216
+    assert slim.verdict.exchange_bytes > 4 * 128 * 4096 * 4095

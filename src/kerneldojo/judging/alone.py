@@ -8,6 +8,8 @@ GiB, where a share of one allows 4.2.
 What does not fit even so has no third process beside the other two: a silent twin comes when the contestant is gone,
 and the reference runner has no more than two answers need. Then the largest tensor may have 11 GiB on 150 GB, and 6
 on 80: of KernelBench's elementwise problems most have such of exactly 6.
+
+Who reduces large inputs to small results needs next to no heap: then they may have 15 GiB, and 8.
 """
 
 from __future__ import annotations
@@ -36,6 +38,17 @@ LONE_AUDIT_JUDGE_PARTS = 8.1
 """Of its audit."""
 
 
+SLIM_HEAP_PARTS = 0.6
+SLIM_JUDGE_PARTS = 2.2
+"""What was drawn, and what one timed call was given."""
+SLIM_PARTS = 2 + SLIM_HEAP_PARTS + LONE_RUNNER_PARTS + WHOLE_INPUT_PARTS + SLIM_JUDGE_PARTS
+"""Of one verdict that has the device alone, no twin beside the contestant, and results that are small beside inputs,
+which the runner draws, in two versions at most."""
+SLIM_AUDIT_HEAP_PARTS = 2.6
+SLIM_AUDIT_JUDGE_PARTS = 5.0
+"""Of its audit."""
+
+
 class Alone(NamedTuple):
     """What has all of a device."""
 
@@ -49,6 +62,7 @@ class Alone(NamedTuple):
         return (
             cls(whole(total_bytes), auditing(whole(total_bytes), AUDIT_HEAP_PARTS, AUDIT_JUDGE_PARTS)),
             cls(lone(total_bytes), auditing(lone(total_bytes), LONE_AUDIT_HEAP_PARTS, LONE_AUDIT_JUDGE_PARTS)),
+            cls(slim(total_bytes), auditing(slim(total_bytes), SLIM_AUDIT_HEAP_PARTS, SLIM_AUDIT_JUDGE_PARTS)),
         )
 
 
@@ -73,6 +87,16 @@ def lone(total_bytes: int) -> Shares:
         heap_parts=LONE_HEAP_PARTS,
         num_processes=2,
         runner_heap_parts=LONE_RUNNER_PARTS,
+    )
+
+
+def slim(total_bytes: int) -> Shares:
+    """For one that needs even more, and returns little."""
+    return replace(
+        lone(total_bytes),
+        part_bytes=_part_bytes(total_bytes, SLIM_PARTS),
+        heap_parts=SLIM_HEAP_PARTS,
+        judge_parts=SLIM_JUDGE_PARTS,
     )
 
 

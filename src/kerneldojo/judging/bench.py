@@ -185,12 +185,14 @@ class Judge:
                 with contextlib.closing(reference.hosted.session):
                     return self._auditor.audit(problem, reference, fresh=fresh)
             gpu = self._gpu(chosen.index)
-            for room in (0, *range(gpu.gate.first_alone, len(gpu.rooms))):
+            room = 0
+            while True:
                 with gpu.gate.admit(room) as guest:
                     report = self._audit_on_gpu(gpu, guest, problem, fresh=fresh)
-                    if report.lacks != "memory" or not gpu.has_more(room):
-                        return report
-            raise AssertionError("the last room has more than any other")
+                following = gpu.next_room(room, report.reason) if report.lacks == "memory" else None
+                if following is None:
+                    return report
+                room = max(following, gpu.gate.first_alone)  # Nobody waits for a verdict beside.
         except Ruling as ruling:
             raise ProblemError(ruling.message) from None
 

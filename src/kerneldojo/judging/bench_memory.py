@@ -8,6 +8,7 @@ it will be. How much all of that is, `judging.division` and `judging.alone` say.
 from __future__ import annotations
 
 import gc
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -88,14 +89,33 @@ class BenchMemory(ABC):
         """The memory of its audit, if that has the device alone, too: of the same room."""
         return self.alone[guest.room - len(self.rooms)].audit
 
-    def has_more(self, room: int) -> bool:
-        """Whether one would have more in another room."""
-        return self.rooms[-1].heap_bytes > self.rooms[room].heap_bytes
+    def next_room(self, room: int, reason: str = "") -> int | None:
+        """Where there may be what was missing in a room; None if nowhere.
+
+        Each that is tried on the way begins when everybody else has left, and takes contexts to be found too small.
+
+        Args:
+            room: where.
+            reason: what it is that is known of it: how much arguments and packed results need is told in the words of
+                `contestant.arena.Packer`.
+        """
+        here = self.rooms[room]
+        told = re.search(r"(\d{1,18}) bytes needed", reason)
+        needed_bytes = int(told[1]) if told else 0
+        for number, there in enumerate(self.rooms[room + 1 :], room + 1):
+            has_more = there.heap_bytes > here.heap_bytes
+            if here.in_place and there.in_place:
+                has_more = has_more or here.exchange_bytes < needed_bytes <= there.exchange_bytes
+            elif not there.in_place:  # Where results stay in place arguments alone count, and nobody has told theirs.
+                has_more = has_more and there.exchange_bytes >= needed_bytes
+            if has_more:
+                return number
+        return None
 
     def may_be_cramped(self, room: int) -> bool:
         """Whether a poorer oracle may do there for want of memory: one is alone there, or has no less than anybody."""
         is_alone = room >= len(self.rooms) - len(self.alone)
-        return is_alone or not self.has_more(room)
+        return is_alone or self.next_room(room) is None
 
     def tidy(self, most_bytes: int | None = None) -> None:  # noqa: B027 - nothing to do without a GPU
         """Give back device memory that the judge itself keeps for later, if it is more than `most_bytes`."""

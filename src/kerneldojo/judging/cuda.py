@@ -8,7 +8,6 @@ is known of it, and goes on to a larger one when something did not.
 from __future__ import annotations
 
 import logging
-import re
 import traceback
 from pathlib import Path
 
@@ -97,16 +96,19 @@ def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: 
             Hearing(bench, auditor, language, findings, guest).hold()
             return None
         except Ruling as ruling:
-            if ruling.lacks != "memory" or not (guest.had_company or bench.has_more(room)):
+            if ruling.lacks != "memory":
+                raise
+            following = bench.next_room(room, ruling.message)
+            if following is None and not guest.had_company:
                 raise
             if ruling.status is Status.OUT_OF_MEMORY:
                 findings.notes.append("ran out of device memory beside other candidates, and was judged again alone")
                 return alone
-            room = bench.large[findings.problem.hash] = _next_room(bench, room, ruling.message)
+            room = bench.large[findings.problem.hash] = following or alone
             log.info("%s has more memory from now on: %s", findings.problem.name, ruling.message)
             return room
         except RuntimeError as error:  # It was the judge that had no room for what came back.
-            if not is_out_of_memory(error) or not bench.has_more(room):
+            if not is_out_of_memory(error) or bench.next_room(room) is None:
                 raise
             findings.notes.append("the judge ran out of device memory beside other candidates, and judged it alone")
             log.info("%s is judged alone this time: %s", findings.problem.name, error)
@@ -120,47 +122,37 @@ def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: 
                 findings.stage_seconds["alone"] = round(guest.seconds_alone, 4)
 
 
-def _next_room(bench: Bench, room: int, reason: str) -> int:
-    """Where there may be room for what did not fit here, if that is told: arguments, and results if they are packed.
-
-    Each room that is tried on the way begins when everybody else has left, and takes contexts to be found too small.
-    """
-    found = re.search(r"(\d{1,18}) bytes needed", reason)
-    needed = int(found[1]) if found else 0
-    larger = range(room + 1, len(bench.rooms))
-    fitting = (one for one in larger if bench.rooms[one].in_place or bench.rooms[one].exchange_bytes >= needed)
-    return next(fitting, larger[-1])
-
-
 def _judge_alone(bench: Bench, auditor: Auditor, language: Language, findings: Findings, room: int) -> int | None:
     """Judge with all of the device; where next, if even that was not enough memory."""
     with built_ahead(bench, language, findings) as (ahead, workshop), bench.gate.admit(room, ahead) as guest:
         reason = f"the problem is too large for {bench.device}: inputs and answers do not fit beside each other"
+        following, is_problems = bench.next_room(room), True
         try:
             with findings.stage("audit"):
                 bench.server.start()
                 report = audit_on_cuda(bench, auditor, findings.problem, findings.protocol, guest)
-            if report.lacks != "memory" or not bench.has_more(room):
+            if report.lacks == "memory":
+                following, reason = bench.next_room(room, report.reason), report.reason
+            if report.lacks != "memory" or following is None:
                 Hearing(bench, auditor, language, findings, guest, workshop).hold()
                 return None
-            is_problems, reason = True, report.reason
         except Ruling as ruling:
             is_problems = ruling.status is not Status.OUT_OF_MEMORY
             is_tight = is_problems or findings.problem.hash in bench.large  # Else it is the candidate's own affair.
-            if ruling.lacks != "memory" or not (is_tight and bench.has_more(room)):
+            following = bench.next_room(room, ruling.message if is_problems else "")
+            if ruling.lacks != "memory" or not is_tight or following is None:
                 raise
             reason = ruling.message
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             log.warning("%s does not fit (%s): %s", findings.problem.name, _place(error), bench.memory())
-            if not bench.has_more(room):
+            if following is None:
                 raise Ruling(Status.INVALID_PROBLEM, reason, lacks="memory") from None
-            is_problems = True
     if is_problems:
-        bench.large[findings.problem.hash] = room + 1
-    log.info("%s has all of the device, and no twin beside it: %s", findings.problem.name, reason)
-    return room + 1
+        bench.large[findings.problem.hash] = following
+    log.info("%s has all of the device, divided in another way: %s", findings.problem.name, reason)
+    return following
 
 
 def _place(error: Exception) -> str:
