@@ -134,4 +134,9 @@ def test_what_is_small_beside_its_inputs_is_judged_with_next_to_no_heap(
     passed(judge(bench, HONEST, tmp_path, TWIN))
     assert list(dict.fromkeys(bench.given)) == [*(one.audit for one in alone), slim]
     assert bench.large == {PROBLEM.hash: 3}
+    heaps[slim.part_bytes] = 4095
+    bench.large[PROBLEM.hash] = 1
+    ruling = refused(judge(bench, HONEST, tmp_path / "other", TWIN))
+    assert ruling.status is Status.INVALID_PROBLEM, "it is no candidate's fault"
+    assert "beside its inputs" in ruling.message
     bench.close()

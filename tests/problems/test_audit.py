@@ -188,6 +188,15 @@ def test_oracle_is_float32_where_float64_cannot_be() -> None:
     assert report.status == "invalid"
 
 
+def test_results_may_be_limited_apart_from_inputs() -> None:
+    limits = {"memory_limit": 200_000, "result_limit": 10_000}
+    assert _audit("torch.tanh(x).sum(dim=-1)", **limits).lacks == "memory", "its temporary is as large as its input"
+    assert _audit("x.sum(dim=-1)", **limits).status == "admitted"
+    refused = _audit("torch.tanh(x)", **limits)
+    assert (refused.status, refused.lacks) == ("invalid", "memory")
+    assert "beside its inputs" in refused.reason
+
+
 def test_distributions_stay_where_the_reference_stays_finite() -> None:
     assert _audit("torch.log(x + 1e-3)", "torch.rand(32, 128) + 0.1").deciding == ("own", "opposed")
     assert "signed" in _audit("torch.tanh(x)", "torch.rand(32, 128)").deciding

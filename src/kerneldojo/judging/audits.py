@@ -102,6 +102,7 @@ class Auditor:
         precision: str = "tf32",
         memory_limit: int | None = None,
         *,
+        result_limit: int | None = None,
         may_be_cramped: bool = True,
         fresh: bool = False,
     ) -> AuditReport:
@@ -116,6 +117,7 @@ class Auditor:
                 RunnerReference(reference),
                 precision="ieee" if precision == "ieee" else "tf32",
                 memory_limit=memory_limit,
+                result_limit=result_limit,
                 may_be_cramped=may_be_cramped,
             )
         except RuntimeError as error:  # What the problem's own code lacks is no exception here.

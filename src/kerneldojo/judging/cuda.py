@@ -59,7 +59,7 @@ def _first_room(bench: Bench, auditor: Auditor, findings: Findings) -> int:
 
 def _known(bench: Bench, auditor: Auditor, problem: Problem, precision: str, room: int) -> AuditReport | None:
     """What is remembered of a problem's audit in a room."""
-    at = (problem, bench.name or "cpu", precision, bench.rooms[room].heap_bytes)
+    at = (problem, bench.name or "cpu", precision, bench.rooms[room].problem_bytes)
     return auditor.known(*at, may_be_cramped=bench.may_be_cramped(room))
 
 
@@ -76,12 +76,20 @@ def audit_on_cuda(
     """
     if not fresh and (known := _known(bench, auditor, problem, protocol.precision, guest.room)) is not None:
         return known
-    limit, may_be_cramped = bench.room(guest).heap_bytes, bench.may_be_cramped(guest.room)
+    has, may_be_cramped = bench.room(guest), bench.may_be_cramped(guest.room)
     room = bench.audit_room(guest) if guest.is_alone else None
     with bench.lent_reference(problem, protocol, guest, room) as reference:
         reference.post_open()
         reference.prepare()
-        return auditor.audit(problem, reference, protocol.precision, limit, may_be_cramped=may_be_cramped, fresh=fresh)
+        return auditor.audit(
+            problem,
+            reference,
+            protocol.precision,
+            has.problem_bytes,
+            result_limit=has.heap_bytes,
+            may_be_cramped=may_be_cramped,
+            fresh=fresh,
+        )
 
 
 def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: Findings, room: int) -> int | None:

@@ -68,7 +68,7 @@ class Hearing:
                 stack.enter_context(parties.ending())
             contestant, twin = parties.come(reference)
             with findings.stage("audit"):
-                limit = bench.room(guest).heap_bytes
+                limit = bench.room(guest).problem_bytes
                 may_be_cramped = bench.may_be_cramped(guest.room)
                 conduct = self.auditor.conduct(findings, reference, limit, may_be_cramped=may_be_cramped)
             match = Match(reference, contestant, conduct)

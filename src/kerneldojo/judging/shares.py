@@ -69,6 +69,11 @@ class Shares:
         return int((self.runner_heap_parts or self.heap_parts) * self.part_bytes)
 
     @property
+    def problem_bytes(self) -> int:
+        """What a problem may need for its inputs and all that its reference makes of them."""
+        return max(self.heap_bytes, self.runner_heap_bytes)
+
+    @property
     def has_twin_beside(self) -> bool:
         """Whether there is memory for a silent twin while the contestant is there."""
         return self.num_processes >= NUM_PROCESSES

@@ -77,6 +77,7 @@ def audit(
     seed: int = 0,
     seeds: int = SEEDS,
     memory_limit: int | None = None,
+    result_limit: int | None = None,
     may_be_cramped: bool = True,
 ) -> AuditReport:
     """Decide whether `problem` can be judged, and how.
@@ -89,6 +90,7 @@ def audit(
         seeds: draws of inputs for each distribution; at least 3.
         memory_limit: bytes that the device has; a problem that needs more is invalid, and one whose float64 run
             would need more has a float32 oracle.
+        result_limit: bytes of these that a candidate has for all but its inputs.
         may_be_cramped: whether it may; else such a problem is too large, as others are, and found to be so early.
 
     Returns:
@@ -104,7 +106,7 @@ def audit(
     status, reason = "admitted", ""
     try:
         check_source(problem.source, problem.name)
-        _settle_memory(findings, reference, seed, memory_limit, may_be_cramped=may_be_cramped)
+        _settle_memory(findings, reference, seed, memory_limit, result_limit, may_be_cramped=may_be_cramped)
         _settle_mode(findings, reference, seed)
         _settle_oracle(findings, reference, seed)
         _settle_distributions(findings, reference, seed)
@@ -126,11 +128,19 @@ def _lacking(error: ProblemError | ReferenceFailed) -> Literal["", "memory", "ti
 
 
 def _settle_memory(
-    findings: _Findings, reference: Reference, seed: int, limit: int | None, *, may_be_cramped: bool
+    findings: _Findings,
+    reference: Reference,
+    seed: int,
+    limit: int | None,
+    result_limit: int | None,
+    *,
+    may_be_cramped: bool,
 ) -> None:
     """Run it once, and see whether it has room for a float64 run too."""
     findings.first = _first(reference, seed, training=True)
-    need = _memory(findings.first)
+    need, made = _memory(findings.first), _made(findings.first)
+    if result_limit is not None and made > result_limit:
+        raise _TooLarge(f"needs {made / 2**30:.1f} GiB beside its inputs, there are {result_limit / 2**30:.1f} GiB")
     if limit is None:
         return
     if need > limit:
@@ -276,8 +286,13 @@ def _listed(accepted: Sequence[AcceptedAnswer]) -> str:
 
 
 def _memory(outcome: Outcome) -> int:
+    return num_bytes(outcome.inputs) + outcome.state_bytes + _made(outcome)
+
+
+def _made(outcome: Outcome) -> int:
+    """Bytes of what a call makes: results and, if they are more, all that is there at one time."""
     outputs = num_bytes(outcome.outputs["native"]) if "native" in outcome.outputs else 0
-    return num_bytes(outcome.inputs) + outcome.state_bytes + max(outputs, outcome.peak_bytes)
+    return max(outputs, outcome.peak_bytes)
 
 
 def _report(
