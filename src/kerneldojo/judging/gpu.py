@@ -118,8 +118,9 @@ class CudaBench(Bench):
         try:
             super().close()
         finally:
-            enter_context(self.index)
-            self.tidy(most_bytes=0)  # Whoever goes on without a judge may have a use for it.
+            if self._stopwatch is not None and not self.is_broken():
+                enter_context(self.index)
+                self.tidy(most_bytes=0)  # Whoever goes on without a judge may have a use for it.
             with self._lock:
                 if self._precompiler is not None:
                     self._precompiler.close()
