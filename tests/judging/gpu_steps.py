@@ -249,12 +249,17 @@ def ticks(session: Session) -> int:
 
 
 def judge(
-    bench: Bench, source: str, folder: Path, settings: Protocol | None = None, problem: Problem = PROBLEM
+    bench: Bench,
+    source: str,
+    folder: Path,
+    settings: Protocol | None = None,
+    problem: Problem = PROBLEM,
+    auditor: Auditor | None = None,
 ) -> Findings | Ruling:
     candidate = Candidate(source=source)
     findings = Findings(problem, candidate, settings or TWIN, "cuda:0")
     try:
-        cuda.judge_on_cuda(bench, Auditor(folder), language_of(candidate), findings)
+        cuda.judge_on_cuda(bench, auditor or Auditor(folder), language_of(candidate), findings)
     except Ruling as ruling:
         return ruling
     return findings

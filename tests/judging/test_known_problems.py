@@ -14,7 +14,9 @@ from gpu_steps import HONEST, IN_PLACE, PROBLEM, TWIN, HostBench, Windows, judge
 
 from kerneldojo import Problem
 from kerneldojo.contestant.arena import Packer
+from kerneldojo.judging import audits
 from kerneldojo.judging.alone import Alone
+from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.bench_memory import BenchMemory
 from kerneldojo.judging.processes import ForkServer, Session
 from kerneldojo.judging.shares import Shares
@@ -122,7 +124,11 @@ def test_who_says_what_is_missing_is_not_tried_where_it_cannot_fit(
 
 
 def test_what_is_small_beside_its_inputs_is_judged_with_next_to_no_heap(
-    server: ForkServer, windows: Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ForkServer,
+    windows: Windows,
+    asked: dict[Session, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole, lone, slim = (Shares(1, 0, size, num_processes=2, in_place=True) for size in (1 << 10, 2 << 10, 1 << 28))
     alone = tuple(Alone(one, replace(one, num_processes=1)) for one in (whole, lone, slim))
@@ -136,7 +142,17 @@ def test_what_is_small_beside_its_inputs_is_judged_with_next_to_no_heap(
     assert bench.large == {PROBLEM.hash: 3}
     heaps[slim.part_bytes] = 4095
     bench.large[PROBLEM.hash] = 1
-    ruling = refused(judge(bench, HONEST, tmp_path / "other", TWIN))
-    assert ruling.status is Status.INVALID_PROBLEM, "it is no candidate's fault"
-    assert "beside its inputs" in ruling.message
+    auditor = Auditor(tmp_path / "other")
+    for _ in range(2):
+        asked.clear()
+        ruling = refused(judge(bench, HONEST, tmp_path, TWIN, auditor=auditor))
+        assert ruling.status is Status.INVALID_PROBLEM, "it is no candidate's fault"
+        assert "beside its inputs" in ruling.message
+    assert not asked, "that is known"
+    monkeypatch.setattr(audits, "LACK_SECONDS", -1.0)
+    auditor.forget_lacks(PROBLEM)
+    for _ in range(2):
+        asked.clear()
+        refused(judge(bench, HONEST, tmp_path, TWIN, auditor=auditor))
+        assert asked, "but not for ever: somebody else may have had it"
     bench.close()

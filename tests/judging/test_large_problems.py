@@ -15,7 +15,7 @@ from kerneldojo.contestant.failure import describe
 from kerneldojo.devices.cuda.platform import CudaPlatform
 from kerneldojo.judging import audits, preparation
 from kerneldojo.judging.alone import Alone, whole
-from kerneldojo.judging.audits import Auditor
+from kerneldojo.judging.audits import Auditor, Limits
 from kerneldojo.judging.division import divide
 from kerneldojo.judging.host import host_arena
 from kerneldojo.judging.hosted import Hosted
@@ -162,7 +162,7 @@ def test_what_the_judges_own_side_has_no_memory_for_says_nothing_against_a_probl
     reference: Any = SimpleNamespace(hosted=SimpleNamespace(arena=SimpleNamespace(device=torch.device("cpu"))))
     findings = Findings(Problem(name="p", source=SOURCE), Candidate(source=""), protocol("quick"), "cuda:0")
     with pytest.raises(Ruling) as caught:
-        Auditor(tmp_path).conduct(findings, reference, 1 << 30)
+        Auditor(tmp_path).conduct(findings, reference, Limits(1 << 30))
     assert caught.value.lacks == "memory"
     assert "12.06 GiB" in caught.value.message
     assert not list(tmp_path.iterdir()), "another time there may be more"

@@ -6,10 +6,13 @@ that cannot be read or is not a report is written anew.
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from pydantic import ValidationError
@@ -84,6 +87,24 @@ class RunnerReference:
         return self.reference.begin("audit", init_seed, init_seed, training=training, negative=negative)[1]
 
 
+LACK_SECONDS = 600.0
+"""For so long a problem is believed to lack memory or time: it may have been somebody else who had it."""
+
+
+class Limits(NamedTuple):
+    """What there is for a problem; see `problems.audit`."""
+
+    memory: int | None = None
+    """Bytes that one of its processes has; None if they are not counted."""
+    results: int | None = None
+    """Of these, for all but inputs."""
+    may_be_cramped: bool = True
+    """Whether a poorer oracle may do for want of memory: not if there is more at another time."""
+
+
+UNLIMITED = Limits()
+
+
 class Auditor:
     """Audits, and remembers.
 
@@ -94,21 +115,21 @@ class Auditor:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or cache_folder()
         self._memory: dict[str, AuditReport] = {}
+        self._lacking: dict[str, float] = {}
+        """Until when what lacks something is remembered."""
 
     def audit(
         self,
         problem: Problem,
         reference: Reference,
         precision: str = "tf32",
-        memory_limit: int | None = None,
+        limits: Limits = UNLIMITED,
         *,
-        result_limit: int | None = None,
-        may_be_cramped: bool = True,
         fresh: bool = False,
     ) -> AuditReport:
-        """Return the report on a problem, from memory unless `fresh`; limits as for `problems.audit`."""
-        at = (problem, kind_of(reference.hosted.arena.device), precision, memory_limit)
-        report = None if fresh else self.known(*at, may_be_cramped=may_be_cramped)
+        """Return the report on a problem, from memory unless `fresh`."""
+        at = (problem, kind_of(reference.hosted.arena.device), precision, limits)
+        report = None if fresh else self.known(*at)
         if report is not None:
             return report
         try:
@@ -116,31 +137,35 @@ class Auditor:
                 problem,
                 RunnerReference(reference),
                 precision="ieee" if precision == "ieee" else "tf32",
-                memory_limit=memory_limit,
-                result_limit=result_limit,
-                may_be_cramped=may_be_cramped,
+                memory_limit=limits.memory,
+                result_limit=limits.results,
+                may_be_cramped=limits.may_be_cramped,
             )
         except RuntimeError as error:  # What the problem's own code lacks is no exception here.
             if not is_out_of_memory(error):
                 raise
             reason = f"too large for the judge's own side: {' '.join(str(error).split())[:160]}"
             report = AuditReport(problem_hash=problem.hash, status="invalid", reason=reason, lacks="memory")
-        key = _key(*at, may_be_cramped=may_be_cramped)
-        if not report.lacks:  # Another time, or another machine, may have more of it.
+        key = _key(*at)
+        if report.lacks:  # Another time, or another machine, may have more of it.
+            self._lacking[key] = time.monotonic() + LACK_SECONDS
+        else:
+            self._lacking.pop(key, None)
             self._write(key, report)
         self._memory[key] = report
         return report
 
-    def known(
-        self, problem: Problem, kind: str, precision: str, memory_limit: int | None, *, may_be_cramped: bool
-    ) -> AuditReport | None:
+    def known(self, problem: Problem, kind: str, precision: str, limits: Limits) -> AuditReport | None:
         """The report on a problem, if there is one: for whoever has no runner of it yet.
 
         Args:
-            problem, precision, memory_limit, may_be_cramped: as for `audit`.
+            problem, precision, limits: as for `audit`.
             kind: of the device, as from `kind_of`.
         """
-        key = _key(problem, kind, precision, memory_limit, may_be_cramped=may_be_cramped)
+        key = _key(problem, kind, precision, limits)
+        if self._lacking.get(key, math.inf) < time.monotonic():
+            self._memory.pop(key, None)
+            self._lacking.pop(key, None)
         report = self._memory.get(key) or self._read(key)
         if report is not None:
             self._memory[key] = report
@@ -151,20 +176,18 @@ class Auditor:
         for key, report in list(self._memory.items()):
             if report.lacks and report.problem_hash == problem.hash:
                 self._memory.pop(key, None)
+                self._lacking.pop(key, None)
 
-    def conduct(
-        self, findings: Findings, reference: Reference, memory_limit: int | None = None, *, may_be_cramped: bool = True
-    ) -> Conduct:
+    def conduct(self, findings: Findings, reference: Reference, limits: Limits = UNLIMITED) -> Conduct:
         """How a problem is to be judged; raises `Ruling` if it is not to be, or not with so little memory.
 
         Args:
             findings: with the problem and the protocol; gets what was settled.
             reference: a runner of the problem.
-            memory_limit: bytes that one of its processes has.
-            may_be_cramped: whether a poorer oracle may do for want of memory: not if there is more at another time.
+            limits: what there is for it.
         """
         precision = findings.protocol.precision
-        report = self.audit(findings.problem, reference, precision, memory_limit, may_be_cramped=may_be_cramped)
+        report = self.audit(findings.problem, reference, precision, limits)
         refuse(report, findings.protocol)
         if report.status == "degenerate":
             findings.notes.append(f"degenerate problem, judged on request: it {report.reason}")
@@ -215,6 +238,6 @@ def kind_of(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def _key(problem: Problem, kind: str, precision: str, memory_limit: int | None, *, may_be_cramped: bool) -> str:
-    device = f"{kind} {memory_limit}{'' if may_be_cramped else ' roomy'}"
+def _key(problem: Problem, kind: str, precision: str, limits: Limits) -> str:
+    device = f"{kind} {limits.memory}{'' if limits.may_be_cramped else ' roomy'}"
     return content_hash(VERSION, precision, torch.__version__, device, problem.hash)

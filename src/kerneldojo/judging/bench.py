@@ -192,7 +192,7 @@ class Judge:
                 following = gpu.next_room(room, report.reason) if report.lacks == "memory" else None
                 if following is None:
                     return report
-                room = max(following, gpu.gate.first_alone)  # Nobody waits for a verdict beside.
+                room = max(following, gpu.gate.first_alone)  # Larger shares have nothing for an audit.
         except Ruling as ruling:
             raise ProblemError(ruling.message) from None
 

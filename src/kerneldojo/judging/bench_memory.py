@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from kerneldojo.devices.cuda.driver import CudaError
 from kerneldojo.judging.alone import Alone
+from kerneldojo.judging.audits import Limits
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.guest import Guest
@@ -112,10 +113,10 @@ class BenchMemory(ABC):
                 return number
         return None
 
-    def may_be_cramped(self, room: int) -> bool:
-        """Whether a poorer oracle may do there for want of memory: one is alone there, or has no less than anybody."""
-        is_alone = room >= len(self.rooms) - len(self.alone)
-        return is_alone or self.next_room(room) is None
+    def limits(self, room: int) -> Limits:
+        """What there is for a problem in a room. Who is alone, or has no less than anybody, may have a poorer oracle."""
+        has, is_alone = self.rooms[room], room >= len(self.rooms) - len(self.alone)
+        return Limits(has.problem_bytes, has.heap_bytes, is_alone or self.next_room(room) is None)
 
     def tidy(self, most_bytes: int | None = None) -> None:  # noqa: B027 - nothing to do without a GPU
         """Give back device memory that the judge itself keeps for later, if it is more than `most_bytes`."""

@@ -49,7 +49,7 @@ def _first_room(bench: Bench, auditor: Auditor, findings: Findings) -> int:
     found = bench.large.get(problem.hash)
     for room in range(len(bench.rooms)) if found is None else [found]:
         report = _known(bench, auditor, problem, precision, room)
-        if report is not None and not report.lacks:
+        if report is not None and (report.lacks != "memory" or bench.next_room(room, report.reason) is None):
             refuse(report, findings.protocol)
             if room:
                 bench.large[problem.hash] = room
@@ -59,8 +59,7 @@ def _first_room(bench: Bench, auditor: Auditor, findings: Findings) -> int:
 
 def _known(bench: Bench, auditor: Auditor, problem: Problem, precision: str, room: int) -> AuditReport | None:
     """What is remembered of a problem's audit in a room."""
-    at = (problem, bench.name or "cpu", precision, bench.rooms[room].problem_bytes)
-    return auditor.known(*at, may_be_cramped=bench.may_be_cramped(room))
+    return auditor.known(problem, bench.name or "cpu", precision, bench.limits(room))
 
 
 def audit_on_cuda(
@@ -76,20 +75,11 @@ def audit_on_cuda(
     """
     if not fresh and (known := _known(bench, auditor, problem, protocol.precision, guest.room)) is not None:
         return known
-    has, may_be_cramped = bench.room(guest), bench.may_be_cramped(guest.room)
     room = bench.audit_room(guest) if guest.is_alone else None
     with bench.lent_reference(problem, protocol, guest, room) as reference:
         reference.post_open()
         reference.prepare()
-        return auditor.audit(
-            problem,
-            reference,
-            protocol.precision,
-            has.problem_bytes,
-            result_limit=has.heap_bytes,
-            may_be_cramped=may_be_cramped,
-            fresh=fresh,
-        )
+        return auditor.audit(problem, reference, protocol.precision, bench.limits(guest.room), fresh=fresh)
 
 
 def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: Findings, room: int) -> int | None:

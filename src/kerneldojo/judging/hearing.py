@@ -68,9 +68,7 @@ class Hearing:
                 stack.enter_context(parties.ending())
             contestant, twin = parties.come(reference)
             with findings.stage("audit"):
-                limit = bench.room(guest).problem_bytes
-                may_be_cramped = bench.may_be_cramped(guest.room)
-                conduct = self.auditor.conduct(findings, reference, limit, may_be_cramped=may_be_cramped)
+                conduct = self.auditor.conduct(findings, reference, bench.limits(guest.room))
             match = Match(reference, contestant, conduct)
             if not bench.room(guest).in_place:  # Else there may be no room for one more set of inputs.
                 twin.rehearse = partial(rehearse_twin, match)
