@@ -114,7 +114,7 @@ class BenchMemory(ABC):
         return None
 
     def limits(self, room: int) -> Limits:
-        """What there is for a problem in a room. Who is alone, or has no less than anybody, may have a poorer oracle."""
+        """What a room has for a problem. Who is alone, or has no less than anybody, may have a poorer oracle."""
         has, is_alone = self.rooms[room], room >= len(self.rooms) - len(self.alone)
         return Limits(has.problem_bytes, has.heap_bytes, is_alone or self.next_room(room) is None)
 
