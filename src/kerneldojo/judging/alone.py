@@ -19,34 +19,23 @@ from typing import NamedTuple
 
 from kerneldojo.judging.shares import JUDGE_BYTES, Shares, contexts_bytes
 
-WHOLE_INPUT_PARTS = 2.0
+INPUT_PARTS = 2.0
 WHOLE_HEAP_PARTS = 2.9
 WHOLE_JUDGE_PARTS = 3.1
-WHOLE_PARTS = 3 * (1 + WHOLE_HEAP_PARTS) + WHOLE_INPUT_PARTS + WHOLE_JUDGE_PARTS
-"""Of one verdict that has the device alone: inputs, the reference's answer and the candidate's are the judge's."""
-AUDIT_HEAP_PARTS = 5.0
-AUDIT_JUDGE_PARTS = 9.5
+"""Inputs, the reference's answer and the candidate's are the judge's."""
+WHOLE_AUDIT_PARTS = (5.0, 9.5)
+"""Of heap, and of the judge, in an audit: the answers to three draws are compared, and those of other modules."""
 AUDIT_INPUT_PARTS = 1 / 64
-"""Of an audit that does: nothing is timed, but the answers to three draws are compared, and those of other modules."""
+"""Nothing is timed in one."""
 LONE_HEAP_PARTS = 3.1
 """A result that is held while the next is made, that one, and one on the way to it."""
 LONE_RUNNER_PARTS = 2.3
-LONE_PARTS = 2 + LONE_HEAP_PARTS + LONE_RUNNER_PARTS + WHOLE_INPUT_PARTS + WHOLE_JUDGE_PARTS
-"""Of one verdict that has the device alone, and no twin beside the contestant."""
-LONE_AUDIT_HEAP_PARTS = 3.1
-LONE_AUDIT_JUDGE_PARTS = 8.1
-"""Of its audit."""
-
-
+"""It draws inputs, in two versions at most."""
+LONE_AUDIT_PARTS = (3.1, 8.1)
 SLIM_HEAP_PARTS = 0.6
 SLIM_JUDGE_PARTS = 2.2
 """What was drawn, and what one timed call was given."""
-SLIM_PARTS = 2 + SLIM_HEAP_PARTS + LONE_RUNNER_PARTS + WHOLE_INPUT_PARTS + SLIM_JUDGE_PARTS
-"""Of one verdict that has the device alone, no twin beside the contestant, and results that are small beside inputs,
-which the runner draws, in two versions at most."""
-SLIM_AUDIT_HEAP_PARTS = 2.6
-SLIM_AUDIT_JUDGE_PARTS = 5.0
-"""Of its audit."""
+SLIM_AUDIT_PARTS = (2.6, 5.0)
 
 
 class Alone(NamedTuple):
@@ -59,45 +48,41 @@ class Alone(NamedTuple):
     @classmethod
     def of(cls, total_bytes: int) -> tuple[Alone, ...]:
         """Divisions of a device for one verdict, in the order in which they are tried."""
-        return (
-            cls(whole(total_bytes), auditing(whole(total_bytes), AUDIT_HEAP_PARTS, AUDIT_JUDGE_PARTS)),
-            cls(lone(total_bytes), auditing(lone(total_bytes), LONE_AUDIT_HEAP_PARTS, LONE_AUDIT_JUDGE_PARTS)),
-            cls(slim(total_bytes), auditing(slim(total_bytes), SLIM_AUDIT_HEAP_PARTS, SLIM_AUDIT_JUDGE_PARTS)),
+        divisions = (
+            (whole(total_bytes), WHOLE_AUDIT_PARTS),
+            (lone(total_bytes), LONE_AUDIT_PARTS),
+            (slim(total_bytes), SLIM_AUDIT_PARTS),
         )
+        return tuple(cls(verdict, auditing(verdict, *parts)) for verdict, parts in divisions)
 
 
 def whole(total_bytes: int) -> Shares:
     """For a problem that needs more than its share."""
-    return Shares(
-        capacity=1,
-        num_kept=0,
-        part_bytes=_part_bytes(total_bytes, WHOLE_PARTS),
-        heap_parts=WHOLE_HEAP_PARTS,
-        input_parts=WHOLE_INPUT_PARTS,
-        judge_parts=WHOLE_JUDGE_PARTS,
-        in_place=True,
+    return _filling(
+        total_bytes,
+        Shares(
+            capacity=1,
+            num_kept=0,
+            part_bytes=1,
+            heap_parts=WHOLE_HEAP_PARTS,
+            input_parts=INPUT_PARTS,
+            judge_parts=WHOLE_JUDGE_PARTS,
+            in_place=True,
+        ),
     )
 
 
 def lone(total_bytes: int) -> Shares:
     """For one that needs even more: without a twin beside."""
-    return replace(
-        whole(total_bytes),
-        part_bytes=_part_bytes(total_bytes, LONE_PARTS),
-        heap_parts=LONE_HEAP_PARTS,
-        num_processes=2,
-        runner_heap_parts=LONE_RUNNER_PARTS,
+    return _filling(
+        total_bytes,
+        replace(whole(total_bytes), heap_parts=LONE_HEAP_PARTS, runner_heap_parts=LONE_RUNNER_PARTS, num_processes=2),
     )
 
 
 def slim(total_bytes: int) -> Shares:
     """For one that needs even more, and returns little."""
-    return replace(
-        lone(total_bytes),
-        part_bytes=_part_bytes(total_bytes, SLIM_PARTS),
-        heap_parts=SLIM_HEAP_PARTS,
-        judge_parts=SLIM_JUDGE_PARTS,
-    )
+    return _filling(total_bytes, replace(lone(total_bytes), heap_parts=SLIM_HEAP_PARTS, judge_parts=SLIM_JUDGE_PARTS))
 
 
 def auditing(verdict: Shares, heap_parts: float, judge_parts: float) -> Shares:
@@ -112,6 +97,7 @@ def auditing(verdict: Shares, heap_parts: float, judge_parts: float) -> Shares:
     )
 
 
-def _part_bytes(total_bytes: int, num_parts: float) -> int:
+def _filling(total_bytes: int, shares: Shares) -> Shares:
+    """With parts so large that they take all there is."""
     free = total_bytes - JUDGE_BYTES - contexts_bytes(1, 0)
-    return max(int(free / num_parts), 1 << 21)
+    return replace(shares, part_bytes=max(int(free / shares.num_parts), 1 << 21))

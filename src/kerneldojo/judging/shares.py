@@ -96,12 +96,16 @@ class Shares:
     @property
     def most_bytes(self) -> int:
         """What all of it takes at most."""
+        contexts = contexts_bytes(self.capacity, self.num_kept, self.num_ahead)
+        return JUDGE_BYTES + int(self.num_parts * self.part_bytes) + contexts
+
+    @property
+    def num_parts(self) -> float:
+        """Of `part_bytes`, all together: contexts and what the judge has anyway are not counted."""
         parts = self.capacity * (self.num_processes * (1 + self.heap_parts) + self.judge_parts)
         parts -= self.capacity * (self.heap_parts - (self.runner_heap_parts or self.heap_parts))
         parts += timed_parts(self.num_timed, self.input_parts) if self.num_timed else self.capacity * self.input_parts
-        parts += AHEAD_PARTS * self.num_ahead if self.are_furnished else 0
-        contexts = contexts_bytes(self.capacity, self.num_kept, self.num_ahead)
-        return JUDGE_BYTES + int(parts * self.part_bytes) + contexts
+        return parts + (AHEAD_PARTS * self.num_ahead if self.are_furnished else 0)
 
 
 def most_runners(capacity: int) -> int:

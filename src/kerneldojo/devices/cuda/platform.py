@@ -21,6 +21,7 @@ from kerneldojo.devices.cuda.calls import CallLoop
 from kerneldojo.devices.cuda.driver import bindings, call, enter_context
 from kerneldojo.devices.cuda.page import WANTS_DEVICE, Page
 from kerneldojo.devices.cuda.silence import OwnKernels
+from kerneldojo.devices.cuda.tf32 import tf32_allowed
 
 MAX_PROFILED_CALLS = 50
 LEAN_STACK_BYTES = 256
@@ -285,7 +286,7 @@ class CudaPlatform:
         """Serve the judge's stopwatch, after `do_ready`, until it ends the series."""
         if self._loop is None:
             raise RuntimeError("windows need a process that is ready for them")
-        with _tf32_allowed() if command.get("tf32") else nullcontext():
+        with tf32_allowed() if command.get("tf32") else nullcontext():
             return {"layouts": self._loop.serve(instances[command["instance"]], self._sets)}
 
     def do_baseline(self, command: dict[str, Any], _: Any, instances: dict[str, nn.Module]) -> dict[str, Any]:
@@ -295,7 +296,7 @@ class CudaPlatform:
         config.compile_threads = 1  # Worker processes would outlive their use in a sandbox.
         compiled: Any = torch.compile(instances[command["instance"]])
         (arguments,) = self._decoded(command["sets"][:1])
-        with torch.no_grad(), _tf32_allowed() if command.get("tf32") else nullcontext():
+        with torch.no_grad(), tf32_allowed() if command.get("tf32") else nullcontext():
             for _ in range(3):
                 compiled(*arguments)
         instances["baseline"] = compiled
@@ -341,14 +342,3 @@ class CudaPlatform:
 
     def _decoded(self, nodes: list[Any]) -> list[list[Any]]:
         return [list(self._decode(node, self.arena.view)) for node in nodes]
-
-
-@contextmanager
-def _tf32_allowed() -> Generator[None]:
-    """The library's products and convolutions may use TF32, as a candidate of that class does."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
