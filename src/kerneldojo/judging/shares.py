@@ -15,7 +15,7 @@ from dataclasses import dataclass
 CONTEXT_BYTES = 704 << 20
 """Device memory of one process' context with what torch and Triton load into it (an upper estimate; 0.68 GiB seen)."""
 LEAN_CONTEXT_BYTES = 512 << 20
-"""Of one that is lean (`CudaPlatform.open`), as those of reference runners and of what was opened ahead are."""
+"""Of one that is lean (`Presence.open`), as those of reference runners and of what was opened ahead are."""
 JUDGE_BYTES = 2 << 30
 """The judge's own context, its flushing buffer, and what its allocator keeps."""
 HEAP_PARTS = 2

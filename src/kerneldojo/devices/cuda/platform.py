@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import os
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -18,16 +16,12 @@ from kerneldojo.devices.cuda import profiler, toolchain, warm
 from kerneldojo.devices.cuda.arena import CudaArena
 from kerneldojo.devices.cuda.build import Builder, Workshop
 from kerneldojo.devices.cuda.calls import CallLoop
-from kerneldojo.devices.cuda.driver import bindings, call, enter_context
-from kerneldojo.devices.cuda.page import WANTS_DEVICE, Page
+from kerneldojo.devices.cuda.page import Page
+from kerneldojo.devices.cuda.presence import Presence
 from kerneldojo.devices.cuda.silence import OwnKernels
 from kerneldojo.devices.cuda.tf32 import tf32_allowed
 
 MAX_PROFILED_CALLS = 50
-LEAN_STACK_BYTES = 256
-"""A thread's stack in a lean context, where the driver's default is 1024: it holds that for as many threads as run at
-once, so that a lean context has 198 MiB more to spare on an H100. A kernel whose need is known when it is compiled gets
-it by itself at its first launch; what calls itself, or by pointer, does not."""
 
 
 @dataclass
@@ -45,11 +39,6 @@ class CallRecord:
 class CudaPlatform:
     """One contestant's device. Made once a process, before candidate code is imported.
 
-    A context takes a fifth of a second and a GPU makes only some 260 a minute, so there is none before something needs
-    it: `open`, or hosted code that uses CUDA as it is imported, for torch then calls us as it initialises itself.
-    Memory comes with `furnish`, before or after the context, and always before hosted code; a process that never gets
-    any only tries whether a source imports, and ends once that needs the device (`WANTS_DEVICE`).
-
     Args:
         device: `cuda:N`. Where CUDA_VISIBLE_DEVICES is set, the one visible device is meant.
         decode: the contestant's way to read described arguments: `contestant.tree.decode`.
@@ -63,14 +52,9 @@ class CudaPlatform:
         workshop: Workshop | None = None,
     ) -> None:
         self._decode = decode
-        self._index = 0 if os.environ.get("CUDA_VISIBLE_DEVICES") else int(device.partition(":")[2] or 0)
-        self.device = torch.device("cuda", self._index)
-        self._heap = warm.heap()
-        self._fds: list[int] = []
-        self._page: Page | None = None
-        self._arena: CudaArena | None = None
-        self._fault: BaseException | None = None
-        self._is_opening = False
+        index = 0 if os.environ.get("CUDA_VISIBLE_DEVICES") else int(device.partition(":")[2] or 0)
+        self.device = torch.device("cuda", index)
+        self._presence = Presence(index)
         self.own = OwnKernels()
         self.own.install()
         folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR", Path.cwd() / "extensions"))
@@ -84,106 +68,46 @@ class CudaPlatform:
         self._inputs: list[tuple[int, int]] = []
         self._placed: list[torch.Tensor] = []
         """Results that the judge reads where they lie."""
-        torch.cuda._lazy_call(self._map)  # pyright: ignore[reportPrivateUsage] - as torch's own modules do
+        torch.cuda._lazy_call(self._presence.map)  # pyright: ignore[reportPrivateUsage] - as torch's own modules do
+
+    # What `kerneldojo.contestant.platform.Platform` asks for
 
     def furnish(self, fds: list[int]) -> None:
-        """Take page, exchange, heap and, for timing, inputs, as `CudaArena.fds` lists them; with a context, map them.
+        """Take the memory of `Presence.take`; with a context, map it.
 
         Raises:
-            RuntimeError: they cannot be mapped.
+            RuntimeError: it cannot be mapped.
         """
-        self._fds = list(fds)
-        self._page = Page.open(fds[0])
-        self.own.silent = self.builder.silent = self._page.silent
+        self._heed(self._presence.take(fds))
         if torch.cuda.is_initialized():
             self.open()
 
-    def _map(self) -> None:
-        """Map the shared memory into the context that torch has just made; never raises, for torch would tell where."""
-        if self._page is None:
-            if not self._is_opening:
-                os._exit(WANTS_DEVICE)
-            return
-        if self._arena is not None or self._fault is not None:
-            return
-        try:
-            enter_context(self._index)
-            arena = CudaArena.open(self._fds, self._index, self._page)
-            self._heap.open(arena.heap)
-            self._arena = arena
-        except BaseException as fault:
-            self._fault = fault
+    def _heed(self, page: Page) -> None:
+        self.own.silent = self.builder.silent = page.silent
 
     def load_driver(self) -> None:
-        """`cuInit`: half of the time until a context is there, which, unlike the other half, passes beside others'.
-
-        Not through the bindings: a fork in which they are the first to call the driver ends in torch's initialisation
-        (signal 11; torch 2.11, CUDA 13).
-
-        Raises:
-            RuntimeError: the driver refuses.
-        """
-        if status := ctypes.CDLL("libcuda.so.1").cuInit(0):
-            raise RuntimeError(f"cuInit failed: error {status}")
+        """See `Presence.load_driver`."""
+        self._presence.load_driver()
 
     def open(self, *, is_lean: bool = False) -> None:
-        """Make the context, if there is none yet, and map the shared memory into it, if that has come.
-
-        Args:
-            is_lean: whether it has `LEAN_STACK_BYTES`.
-
-        Raises:
-            RuntimeError: the driver refuses (`CudaError`), or torch does.
-        """
-        self._is_opening = True
-        try:
-            enter_context(self._index)
-            if is_lean:
-                call("cuCtxSetLimit", bindings().CUlimit.CU_LIMIT_STACK_SIZE, LEAN_STACK_BYTES)
-            self._map()
-            if self._page is None:  # It is opened ahead, when the driver has time for what will be asked later.
-                warm.ask_properties(self._index)
-        finally:
-            self._is_opening = False
-        if self._fault is not None:
-            raise self._fault
+        """See `Presence.open`."""
+        self._presence.open(is_lean=is_lean)
 
     @property
     def arena(self) -> CudaArena:
         """Memory shared with the judge; opens the device."""
-        if self._arena is None:
-            self.open()
-        assert self._arena is not None
-        return self._arena
+        return self._presence.arena
 
     def renew(self) -> None:
         """See `Platform.renew`."""
         self._placed.clear()
 
     def settle(self) -> bool:
-        """Give back what libraries keep of torch's memory, begin the heap anew, and unmap the shared memory."""
-        if self._arena is None:
-            return True
-        torch._C._cuda_clearCublasWorkspaces()  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
-        torch.backends.cuda.cufft_plan_cache.clear()
-        torch.clear_autocast_cache()
+        """See `Platform.settle`."""
         self._inputs.clear()
         self._sets.clear()
         self._loop = None
-        gc.collect()
-        torch.cuda.synchronize(self.device)
-        self._heap.settle()
-        if not self._heap.leave():
-            return False
-        self._arena.close()
-        self._arena = self._page = None
-        while self._fds:
-            fd = self._fds.pop()
-            if self._fds:  # The first one was the page's, and went with it.
-                os.close(fd)
-        return True
-
-    # What `kerneldojo.contestant.platform.Platform` asks for
+        return self._presence.leave()
 
     def input_view(self, slot: Any) -> torch.Tensor:
         """A view of shared memory; its address range is remembered as an input's."""
@@ -221,8 +145,8 @@ class CudaPlatform:
 
     def loading(self) -> AbstractContextManager[Any]:
         """Whose process it is may be known only now: one that was opened ahead was nobody's."""
-        if self._page is not None:
-            self.own.silent = self.builder.silent = self._page.silent
+        if self._presence.page is not None:
+            self._heed(self._presence.page)
         return nullcontext()
 
     def constructing(self) -> AbstractContextManager[Any]:
@@ -243,13 +167,13 @@ class CudaPlatform:
         if silenced and not (self.own.silent or self.own.is_armed):
             raise RuntimeError("a contestant on CUDA is silent from birth, or is armed before it is silenced")
         record = CallRecord()
-        self._heap.poison(True)
+        self._presence.heap.poison(True)
         self.own.hush(silenced)
         try:
             yield record
         finally:
             self.own.hush(False)
-            self._heap.poison(False)
+            self._presence.heap.poison(False)
         names = {*self.own.functions.values(), *(library.stem for library in self.builder.libraries)}
         record.work = [{"name": name, "own": True} for name in sorted(names)]
         record.specializations = [{"launcher": list(types)} for types in warm.launchers().lacked()]
@@ -269,16 +193,16 @@ class CudaPlatform:
 
     def synchronize(self) -> None:
         """Wait until the device has done everything, on all streams; without a context there is nothing."""
-        if self._arena is not None:
+        if self._presence.is_mapped:
             torch.cuda.synchronize(self.device)
-            self._heap.reclaim()
+            self._presence.heap.reclaim()
 
     # Operations of its own: `{"op": "platform", "what": ...}`
 
     def do_ready(self, command: dict[str, Any], *_: Any) -> dict[str, Any]:
         """Be ready for windows, which others wait for. `sets`: argument trees, one a call of a window."""
         self._sets = self._decoded(command["sets"])
-        self._loop = CallLoop(self.arena, self._heap, self.own.hush)
+        self._loop = CallLoop(self.arena, self._presence.heap, self.own.hush)
         self._loop.rehearse()
         return {}
 
@@ -330,15 +254,11 @@ class CudaPlatform:
         `has_overflowed` says whether calls have needed more than the former heap: then they have a larger part of this.
         """
         self.synchronize()
-        has_overflowed = self._heap.statistics()["fallback_count"] > 0
-        self.arena.adopt(command["descriptors"], command["sizes"])
-        self._fds += command["descriptors"]
-        self._heap.move(self.arena.heap)
-        return {"has_overflowed": has_overflowed}
+        return {"has_overflowed": self._presence.extend(command["descriptors"], command["sizes"])}
 
     def do_memory(self, *_: Any) -> dict[str, Any]:
         """Statistics of the heap."""
-        return {"heap": self._heap.statistics()}
+        return {"heap": self._presence.heap.statistics()}
 
     def _decoded(self, nodes: list[Any]) -> list[list[Any]]:
         return [list(self._decode(node, self.arena.view)) for node in nodes]
