@@ -64,7 +64,7 @@ class Budget:
     def __init__(self) -> None:
         self.seconds = 0.0
 
-    def extend(self, seconds: float) -> None:
+    def give_back(self, seconds: float) -> None:
         self.seconds += seconds
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+import uuid
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
-from pooled import MODEL, broken, sleeper, wait_until
+from pooled import MODEL, broken, command, sleeper, wait_until
 
 from kerneldojo.pool import PoolConfig, RayPool
 from kerneldojo.schema import Status
@@ -15,11 +20,13 @@ cluster_utils = pytest.importorskip("ray.cluster_utils")
 
 
 @pytest.fixture(scope="module")
-def cluster(request: pytest.FixtureRequest) -> Generator[object]:
+def cluster() -> Generator[object]:
+    os.environ["RAY_TEST_MARK"] = f"mark-{uuid.uuid4()}"  # By which its workers are told from others of this machine.
     cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     yield cluster
     ray.shutdown()
     cluster.shutdown()
+    del os.environ["RAY_TEST_MARK"]
 
 
 @pytest.mark.slow
@@ -41,4 +48,28 @@ def test_a_lost_node_costs_no_job_its_verdict(cluster: cluster_utils.Cluster) ->
     assert not any("lost" in verdict.message for verdict in verdicts)
     assert not {state.name for state in pool.devices() if state.is_healthy} & names
     assert pool.submit(broken("on a cluster")).result(120).status is Status.COMPILE_ERROR
+    _one_loss_convicts_nobody(pool)
     pool.close()
+
+
+def _one_loss_convicts_nobody(pool: RayPool) -> None:
+    """Its one lane takes the suspect again at once, before anybody has seen to another worker."""
+    future = pool.submit(sleeper(4.0, "killed once"))
+    wait_until(lambda: any(state.running for state in pool.devices() if state.is_healthy))
+    time.sleep(2.0)
+    struck = [pid for pid in (int(at.name) for at in Path("/proc").iterdir() if at.name.isdigit()) if _is_worker(pid)]
+    assert struck
+    for pid in struck:
+        os.kill(pid, signal.SIGKILL)
+    assert "lost" not in future.result(180).message
+
+
+def _is_worker(pid: int) -> bool:
+    return b"kerneldojo.pool.worker" in command(pid) and os.environ["RAY_TEST_MARK"].encode() in _environment(pid)
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""

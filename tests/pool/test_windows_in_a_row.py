@@ -23,7 +23,7 @@ ALL = sorted(os.sched_getaffinity(0))
 class Budget:
     seconds = 0.0
 
-    def extend(self, seconds: float) -> None:
+    def give_back(self, seconds: float) -> None:
         self.seconds += seconds
 
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Budget(Protocol):
-    """What has a deadline; `judging.hosted.Hosted` is one."""
+    """What spends time on commands; `judging.hosted.Hosted` is one."""
 
-    def extend(self, seconds: float) -> None:
-        """Move its deadline."""
+    def give_back(self, seconds: float) -> None:
+        """So much of the time that has just passed was not its own, if any was."""
         ...
 
 
@@ -160,4 +160,4 @@ class Guest:
     def _give_back(self, seconds: float) -> None:
         self.seconds_held += seconds
         for budget in self.budgets:
-            budget.extend(seconds)
+            budget.give_back(seconds)

@@ -31,23 +31,34 @@ class Hosted:
 
     Args:
         session: the process.
-        budget: seconds that all its commands together may take.
+        budget: seconds that all its commands together may take. It spends them only while it is asked something: what
+            the other side needs meanwhile, or the problem's audit, is not its doing.
     """
 
     def __init__(self, session: Session, budget: float) -> None:
         self.session = session
         self.arena = session.arena
         self._packer = Packer(self.arena)
-        self._deadline = time.monotonic() + budget
+        self._left = budget
+        self._asked_at: float | None = None
+        """When the command under way was sent; None if there is none."""
 
     @property
     def remaining(self) -> float:
         """Seconds left of the budget."""
-        return self._deadline - time.monotonic()
+        return self._left - (0.0 if self._asked_at is None else time.monotonic() - self._asked_at)
 
     def extend(self, seconds: float) -> None:
-        """Give back time that was not its own: it was frozen, or waited for the device."""
-        self._deadline += seconds
+        """Grant it more."""
+        self._left += seconds
+
+    def give_back(self, seconds: float) -> None:
+        """What has just passed was not its own time, if it was asked something: it was frozen, or waited for the device."""
+        if self._asked_at is not None:
+            self._left += seconds
+
+    def _settle(self) -> None:
+        self._left, self._asked_at = self.remaining, None
 
     def clear(self) -> None:
         """Start a new round: the arguments of the last one are no longer needed."""
@@ -123,11 +134,19 @@ class Hosted:
 
     def collect(self, timeout: float | None = None) -> dict[str, Any]:
         """Wait for the answer to the last command within what is left of the budget."""
-        return self.session.collect(self.remaining if timeout is None else min(timeout, self.remaining))
+        try:
+            return self.session.collect(self.remaining if timeout is None else min(timeout, self.remaining))
+        finally:
+            self._settle()
 
     def post_furnish(self, operation: str = "furnish", **fields: Any) -> None:
         """Send it the descriptors of its memory, which it is given once, before anything of the hosted code's."""
+        self._begin()
         self.session.post(operation, self.arena.fds, **fields)
+
+    def _begin(self) -> None:
+        self._settle()
+        self._asked_at = time.monotonic()
 
     def post(self, operation: str, **fields: Any) -> None:
         """Send a command once everything written for it has arrived."""
@@ -135,6 +154,7 @@ class Hosted:
             torch.cuda.synchronize(self.arena.device)
         if self.arena.in_place:
             fields["in_place"] = True
+        self._begin()
         self.session.post(operation, start=self._packer.offset, stop=self.arena.num_bytes, **fields)
 
 

@@ -94,7 +94,7 @@ class Reference:
     def prepare(self) -> None:
         """After `post_open`: have the problem's source imported, unless it has served before."""
         with self._opening():
-            self.hosted.session.collect(self.hosted.remaining)
+            self.hosted.collect()
         if not self._is_loaded:
             self.load()
 

@@ -149,7 +149,7 @@ class TargetBuild:
     def _answer(self) -> Compiled:
         assert self._contestant is not None
         try:
-            answer = self._contestant.hosted.session.collect(self._contestant.hosted.remaining)
+            answer = self._contestant.hosted.collect()
         except HostedEnd as end:
             raise of_candidate(end, self._stage) from None
         compiled = answer.get("compiled")

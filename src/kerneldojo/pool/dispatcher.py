@@ -74,8 +74,8 @@ class Dispatcher:
     def submit(self, job: Job) -> Future[Evaluation]:
         """See `Executor.submit`."""
         future: Future[Evaluation] = Future()
-        if len(json.dumps(job.problem.source)) + len(json.dumps(job.candidate.source)) > _MOST_JOB_BYTES:
-            raise ValueError(f"the job is too large: at most {_MOST_JOB_BYTES >> 20} MiB of source are judged")
+        if len(json.dumps(job.model_dump(mode="json"))) > _MOST_JOB_BYTES:
+            raise ValueError(f"the job is too large: at most {_MOST_JOB_BYTES >> 20} MiB in all are judged")
         with self._changed:
             if self._state != "open":
                 raise RuntimeError("the pool is closed")
@@ -136,16 +136,19 @@ class Dispatcher:
                 for future in [future for task in self._schedule.idle() for future in task.futures]:
                     future.cancel()
             self._changed.notify_all()
-            hopeless_since = time.monotonic()
+            hopeless_since: dict[Task, float] = {}
             while self._num_open:
                 for task in self._schedule.idle():
                     if task.is_cancelled or (not drain and all(future.done() for future in task.futures)):
                         self._schedule.discard(task)
                         self._forget(task)
-                if any(not slot.reason or slot.running for slot in self._slots):
-                    hopeless_since = time.monotonic()
-                elif time.monotonic() - hopeless_since > self.config.start_seconds:
-                    self._give_up("no device became well before the pool was closed")
+                for task in self._schedule.idle():
+                    if self._has_hope(task):
+                        hopeless_since.pop(task, None)
+                    elif (
+                        time.monotonic() - hopeless_since.setdefault(task, time.monotonic()) > self.config.start_seconds
+                    ):
+                        self._give_up(task, "no device of its own became well before the pool was closed")
                 if self._num_open:
                     self._changed.wait(0.2)
             self._state = "closed"
@@ -159,16 +162,20 @@ class Dispatcher:
     def _close_at_exit(self) -> None:
         with self._changed:
             self._state = "stopping"
-            self._give_up("the pool was stopped")
+            for task in self._schedule.idle():
+                self._give_up(task, "the pool was stopped")
             slots = list(self._slots)
         for slot in slots:
             slot.abort()
         self.close(drain=False)
 
-    def _give_up(self, reason: str) -> None:
-        for task in self._schedule.idle():
-            self._schedule.discard(task)
-            self._settle(task, failure(task.job, Status.INFRASTRUCTURE_ERROR, reason))
+    def _has_hope(self, task: Task) -> bool:
+        """Whether a device that may serve it is well, or at work."""
+        return any(slot.device.is_among(task.devices) and (not slot.reason or slot.running) for slot in self._slots)
+
+    def _give_up(self, task: Task, reason: str) -> None:
+        self._schedule.discard(task)
+        self._settle(task, failure(task.job, Status.INFRASTRUCTURE_ERROR, reason))
 
     # What slots ask for and tell.
 

@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 SCAN_SECONDS = 1.0
 NODE_LOSS_SECONDS = 15.0
 """How long after the loss of an actor Ray may take to notice that its whole machine is gone."""
+LAST_WORDS_SECONDS = 10.0
+"""How long all who were present at a loss may take to hear of it."""
 LONGEST_PROTOCOL_SECONDS = 600.0
 """Allowance for the candidate of a job that names no timeout of its own: more than any protocol's."""
 
@@ -127,7 +129,9 @@ class RayPool(Dispatcher):
             wanted_lanes = max(1, told[index]) if told else self.config.num_verdicts_per_gpu
             num_lanes = lanes_of_gpu(wanted_lanes, num_cores // num_gpus)
             slots.append(self._slot(device, node_id, num_lanes, (index, num_gpus)))
-        for wanted, share in zip(on_host, told[num_gpus:] or evenly(num_cores, len(on_host)), strict=True):
+        # More than its cores Ray would never place.
+        num_on_host = min(sum(told[num_gpus:]), num_cores) if told else num_cores
+        for wanted, share in zip(on_host, evenly(num_on_host, len(on_host)), strict=True):
             device = PooledDevice(
                 name=f"{name}/{wanted}",
                 local_name=wanted,
@@ -174,7 +178,10 @@ class SupervisedWorker:
         self, device: PooledDevice, node_id: str, num_verdicts: int, part: tuple[int, int], config: PoolConfig
     ) -> None:
         self._config, self._node_id = config, node_id
-        self._is_lost = False
+        self._is_lost = self._is_killed = False
+        self._changed = threading.Condition()
+        self._num_asked = 0
+        """Questions that are under way."""
         resources = {"num_gpus": 1, "num_cpus": 0} if device.kind == "cuda" else {"num_cpus": num_verdicts}
         actor: Any = ray.remote(Supervisor)
         self._actor: Any = actor.options(
@@ -198,6 +205,11 @@ class SupervisedWorker:
         """Whether it can be asked."""
         return not self._is_lost
 
+    @property
+    def is_gone(self) -> bool:
+        """Not known from afar: whether the device is well is asked before a worker is started there."""
+        return True
+
     def judge(self, device: str, job: Job, on_stage: Callable[[str], None]) -> Evaluation:
         """See `slot.AnyWorker`; stages are not told from afar."""
         on_stage("judging")
@@ -215,36 +227,54 @@ class SupervisedWorker:
 
     def close(self) -> None:
         """See `slot.AnyWorker`."""
-        if not self._is_lost:
+        if self._is_lost:  # What the others are told is on its way: with the actor it would be lost.
+            with self._changed:
+                self._changed.wait_for(lambda: not self._num_asked, LAST_WORDS_SECONDS)
+        else:
             with contextlib.suppress(RayError):
                 ray.get(self._actor.leave.remote(), timeout=30.0)
         self._kill_actor()
 
     def _kill_actor(self) -> None:
-        self._is_lost = True
+        self._is_lost = self._is_killed = True
         with contextlib.suppress(RayError, ValueError):
             ray.kill(self._actor)
 
     def _ask(self, what: str, patience: float, *arguments: str) -> dict[str, Any]:
+        with self._changed:
+            if self._is_lost:  # A lane may be quicker than its keeper, and who was not in it has no part in the loss.
+                raise WorkerLost("elsewhere", "the worker was gone before the job reached it")
+            self._num_asked += 1
+        try:
+            answer = self._answer(what, patience, *arguments)
+        finally:
+            with self._changed:
+                self._num_asked -= 1
+                self._changed.notify_all()
+        if "lost" in answer:
+            self._is_lost = True
+            raise WorkerLost(answer["lost"], str(answer["reason"]))
+        if "sick" in answer and what != "start":
+            self._is_lost = True
+            raise Sick(str(answer["sick"]))
+        return answer
+
+    def _answer(self, what: str, patience: float, *arguments: str) -> dict[str, Any]:
         try:
             answer: dict[str, Any] = ray.get(getattr(self._actor, what).remote(*arguments), timeout=patience)
         except GetTimeoutError:
             self._kill_actor()
             raise WorkerLost("node", f"its supervisor did not answer within {patience:.0f} s") from None
         except RayActorError as error:
-            self._kill_actor()
+            if self._is_killed:
+                raise WorkerLost("elsewhere", "its supervisor was ended for another's sake") from None
+            self._is_lost = True
             if self._is_node_lost():
                 raise WorkerLost("node", "its machine was lost") from None
             raise WorkerLost("died", f"its supervisor died: {str(error).splitlines()[0][:200]}") from None
         except RayError as error:
             self._kill_actor()
             raise Sick(f"Ray failed: {str(error)[:200]}") from None
-        if "lost" in answer:
-            self._kill_actor()
-            raise WorkerLost(answer["lost"], str(answer["reason"]))
-        if "sick" in answer and what != "start":
-            self._kill_actor()
-            raise Sick(str(answer["sick"]))
         return answer
 
     def _is_node_lost(self) -> bool:

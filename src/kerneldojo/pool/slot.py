@@ -37,6 +37,11 @@ class AnyWorker(Protocol):
         """Whether it can be asked."""
         ...
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing is left of it, once it was killed or closed: what hangs in a driver outlives a SIGKILL."""
+        ...
+
     def judge(self, device: str, job: Job, on_stage: Callable[[str], None]) -> Evaluation:
         """Have a job judged; raises `WorkerLost` or `Sick`."""
         ...
@@ -177,6 +182,8 @@ class Slot:
         if self._worker is None or not self._worker.is_alive:
             if self._worker is not None:
                 self._worker.close()  # Its reader may not have left yet.
+                if not self._worker.is_gone:
+                    raise Sick("its worker was killed and does not end: the device's driver holds it")
             self._worker = self._make_worker()
         try:
             self._worker.ping()
@@ -193,16 +200,23 @@ class Slot:
                 self._well.clear()
                 self._owner.change_health(self, "its worker is being started again")
                 return
-            if self._num_faults >= 2 and not self.running:
-                self._num_faults = 0
-                self._well.clear()
-                self._owner.change_health(self, "faults in a row: its worker is being replaced")
-                worker.close()
+            if self._num_faults >= 2:
+                self._replace(worker)
                 return
             if time.monotonic() > next_check:
                 if not self.running:  # What runs has a deadline of its own; a check beside it would disturb timing.
                     return
                 next_check = time.monotonic() + self._config.check_seconds
+
+    def _replace(self, worker: AnyWorker) -> None:
+        """Take nothing new, wait for what runs, and end the worker: a queue behind it would never leave it empty."""
+        self._num_faults = 0
+        self._well.clear()
+        self._owner.change_health(self, "faults in a row: its worker is being replaced")
+        while self.running and worker.is_alive:
+            if self._closed.wait(0.05):
+                return
+        worker.close()
 
     # The lanes.
 

@@ -92,7 +92,15 @@ class Worker:
                 answer = self._verdict(number, message)
             except ValueError as error:  # The device is not there any more, or the versions do not fit.
                 answer = {"id": number, "failed": str(error)[:300]}
-            self._tell(answer)
+            except WireError:
+                raise
+            except Exception as error:  # Whoever waits would wait for its deadline, and blame the candidate.
+                log.exception("a bug in the judge")
+                answer = {"id": number, "failed": f"{type(error).__name__} in the judge"}
+            try:
+                self._tell(answer)
+            except ValueError as error:  # It is longer than a frame.
+                self._tell({"id": number, "failed": str(error)})
         except WireError:
             os._exit(1)  # The pool is gone.
 

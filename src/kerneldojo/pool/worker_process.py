@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 _GLANCE_SECONDS = 0.2
 """How often whoever waits for a worker to start looks whether it is still wanted."""
+_DEATH_SECONDS = 10.0
+"""How long a killed worker is waited for. One that hangs in a driver stays, and nobody must stay with it."""
 
 
 @dataclass
@@ -74,6 +76,8 @@ class WorkerProcess:
         self._lock = threading.Lock()
         self._sending = threading.Lock()
         self._is_lost = False
+        self._below: set[tuple[int, str]] = set()
+        """Its fork servers as far as they were seen, for whoever finds it dead cannot ask whose they are."""
         self._ended = threading.Event()
         self._reader: threading.Thread | None = None
         try:
@@ -122,6 +126,11 @@ class WorkerProcess:
         """Whether it is there; False once it is gone and whoever waited for it has been told."""
         return not self._ended.is_set()
 
+    @property
+    def is_gone(self) -> bool:
+        """See `slot.AnyWorker`."""
+        return self._process.poll() is not None
+
     def judge(self, device: str, job: Job, on_stage: Callable[[str], None]) -> Evaluation:
         """Have a job judged.
 
@@ -163,6 +172,7 @@ class WorkerProcess:
             if time.monotonic() >= pending.deadline:
                 what = "verdict" if operation == "judge" else "sign of life"
                 self.kill("hung", f"the worker gave no {what} in time", culprit=number)
+                pending.answered.wait(_GLANCE_SECONDS)  # Another thread may be about it.
         if pending.answer is None:
             assert pending.lost is not None
             raise pending.lost
@@ -177,6 +187,7 @@ class WorkerProcess:
                     if pending is None:
                         continue
                     if "begun" in message:
+                        self._below |= set(_session_of(self.pid))
                         pending.deadline = time.monotonic() + float(message["begun"]) + self._config.margin_seconds
                     elif "stage" in message:
                         pending.on_stage(str(message["stage"]))
@@ -219,12 +230,20 @@ class WorkerProcess:
         if self._reader is not None:
             self._reader.join(5.0)
 
-    def _end(self) -> int:
-        """Kill it, wait until its fork servers are gone too, and give back what it held."""
-        below = _session_of(self.pid)
+    def _end(self) -> int | None:
+        """Kill it, wait until its fork servers are gone too, and give back what it held.
+
+        Returns:
+            How it ended; None if it has not.
+        """
+        below = self._below | set(_session_of(self.pid))
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
-        status = self._process.wait()
+        status: int | None = None
+        try:
+            status = self._process.wait(_DEATH_SECONDS)
+        except subprocess.TimeoutExpired:
+            log.error("worker %d does not end though it was killed", self.pid)
         until = time.monotonic() + 10.0
         while any(_is_same(pid, born) for pid, born in below) and time.monotonic() < until:
             time.sleep(0.01)
@@ -261,7 +280,9 @@ def _is_same(pid: int, born: str) -> bool:
     return bool(born) and _born(pid) == born and processes.is_alive(pid)
 
 
-def _ending(status: int) -> str:
+def _ending(status: int | None) -> str:
+    if status is None:
+        return "killed, and not gone"
     return f"signal {-status}" if status < 0 else f"exit status {status}"
 
 
