@@ -133,9 +133,9 @@ def test_a_session_that_cannot_begin_gives_everything_back(
 
 @pytest.mark.parametrize("claim", [None, 1, "x", {"a": 1}, [1]])
 def test_what_a_compiling_contestant_says_is_a_list_or_tampering(claim: Any) -> None:
-    session = SimpleNamespace(collect=lambda _: {"compiled": claim}, post=lambda *_, **__: None)
+    hosted = SimpleNamespace(collect=lambda: {"compiled": claim}, tell=lambda *_, **__: None)
     with pytest.raises(Ruling, match="malformed"):
-        compiling(session).collect()
+        compiling(hosted).collect()
 
 
 def test_a_compiling_contestant_that_is_gone_is_the_candidates_doing() -> None:
@@ -143,13 +143,13 @@ def test_a_compiling_contestant_that_is_gone_is_the_candidates_doing() -> None:
         raise Tampered("it spoke without being asked")
 
     with pytest.raises(Ruling) as caught:
-        compiling(SimpleNamespace(post=post))
+        compiling(SimpleNamespace(tell=post))
     assert caught.value.status is Status.EXPLOIT
 
 
-def compiling(session: Any) -> TargetBuild:
+def compiling(hosted: Any) -> TargetBuild:
     """A build that was posted to a contestant with this session."""
-    contestant = SimpleNamespace(hosted=SimpleNamespace(session=session, remaining=1.0), collect_load=lambda _: None)
+    contestant = SimpleNamespace(hosted=hosted, collect_load=lambda _: None)
     bench: Any = None
     build = TargetBuild(bench, Compilations(), Candidate(source="pass"), protocol("quick"), parse("model:h100"))
     build._begin = lambda: contestant  # type: ignore[assignment, return-value]

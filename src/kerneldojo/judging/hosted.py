@@ -8,7 +8,7 @@ is done with it, and before more arguments are laid.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -53,7 +53,7 @@ class Hosted:
         self._left += seconds
 
     def give_back(self, seconds: float) -> None:
-        """What has just passed was not its own time, if it was asked something: it was frozen, or waited for the device."""
+        """What has just passed was not its own time, if it was asked something: it was frozen, or waited its turn."""
         if self._asked_at is not None:
             self._left += seconds
 
@@ -141,12 +141,13 @@ class Hosted:
 
     def post_furnish(self, operation: str = "furnish", **fields: Any) -> None:
         """Send it the descriptors of its memory, which it is given once, before anything of the hosted code's."""
-        self._begin()
-        self.session.post(operation, self.arena.fds, **fields)
+        self.tell(operation, self.arena.fds, **fields)
 
-    def _begin(self) -> None:
+    def tell(self, operation: str, descriptors: Sequence[int] = (), **fields: Any) -> None:
+        """Send a command that has nothing to do with tensors; from now on its time is spent."""
         self._settle()
         self._asked_at = time.monotonic()
+        self.session.post(operation, descriptors, **fields)
 
     def post(self, operation: str, **fields: Any) -> None:
         """Send a command once everything written for it has arrived."""
@@ -154,8 +155,7 @@ class Hosted:
             torch.cuda.synchronize(self.arena.device)
         if self.arena.in_place:
             fields["in_place"] = True
-        self._begin()
-        self.session.post(operation, start=self._packer.offset, stop=self.arena.num_bytes, **fields)
+        self.tell(operation, start=self._packer.offset, stop=self.arena.num_bytes, **fields)
 
 
 def _name(claim: Any) -> str:

@@ -116,7 +116,7 @@ class TargetBuild:
 
     def _order(self, contestant: Contestant) -> None:
         try:
-            contestant.hosted.session.post(
+            contestant.hosted.tell(
                 "platform",
                 what="compile",
                 specializations=json.loads(self._signatures),
