@@ -11,6 +11,7 @@ import pytest
 
 import kerneldojo
 from kerneldojo.devices import visible
+from kerneldojo.pool.placement import describe
 
 SAY = (
     "import sys; from kerneldojo import devices; print(devices.num_cuda_devices(), 'torch' in sys.modules);"
@@ -25,6 +26,7 @@ def nvmlInit():
 def nvmlDeviceGetCount(): return 4
 def nvmlDeviceGetHandleByIndex(index): return index
 def nvmlDeviceGetUUID(handle): return f"GPU-{{handle}}"
+def nvmlDeviceGetName(handle): return "NVIDIA H%d00" % (1 + handle // 2)
 """
 TORCH = "class version: cuda = '13.0'\nclass cuda: device_count = staticmethod(lambda: 7)\n"
 
@@ -92,18 +94,22 @@ def test_a_list_ends_where_it_names_no_gpu(chosen: list[int], count: int) -> Non
 def test_a_gpu_is_named_as_far_as_numbers_tell(
     driver: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None, index: int, uuid: str | None
 ) -> None:
-    visible._uuids.cache_clear()
+    visible._gpus.cache_clear()
     monkeypatch.syspath_prepend(driver)
     if chosen is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
     assert visible.uuid(index) == uuid
-    visible._uuids.cache_clear()
+    name = visible.name(index)
+    assert (name is None) == (uuid is None)
+    assert name in (None, "NVIDIA H200")  # All that are asked for here are the latter two.
+    assert describe(f"cuda:{index}") == (name or "")
+    visible._gpus.cache_clear()
 
 
 def test_only_an_answer_is_remembered(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    visible._uuids.cache_clear()
+    visible._gpus.cache_clear()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.syspath_prepend(driver)
     (driver / "pynvml.py").write_text(NVML.format(fails=True))
@@ -116,13 +122,14 @@ def test_only_an_answer_is_remembered(driver: Path, monkeypatch: pytest.MonkeyPa
     assert visible.count() == 4
     (driver / "pynvml.py").write_text(NVML.format(fails=True))
     assert visible.count() == 4
-    visible._uuids.cache_clear()
+    visible._gpus.cache_clear()
 
 
 @pytest.mark.gpu
 def test_a_gpus_name_is_torchs() -> None:
     import torch
 
+    assert visible.name(0) == torch.cuda.get_device_name(0)
     assert visible.uuid(0) == f"GPU-{torch.cuda.get_device_properties(0).uuid}"
 
 

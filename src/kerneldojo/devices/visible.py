@@ -22,7 +22,7 @@ import sys; sys.path[:] = {path!r}
 import json, pynvml as nvml
 nvml.nvmlInit()
 handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
-print(json.dumps([nvml.nvmlDeviceGetUUID(handle) for handle in handles]))
+print(json.dumps([[nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle)] for handle in handles]))
 """
 ANSWER_SECONDS = 60.0
 """Without a persistent driver the first question initialises every GPU of the machine."""
@@ -41,7 +41,7 @@ def count() -> int | None:
     if not is_told:
         return None
     try:
-        there = len(_uuids())
+        there = len(_gpus())
     except Untold:
         return None
     return there if chosen is None else num_chosen(chosen, there)
@@ -52,11 +52,22 @@ def uuid(index: int) -> str | None:
 
     CUDA may count GPUs that are not alike in another order: who acts on this has to look again, once it has PyTorch.
     """
+    told = _told(index)
+    return told and told[0]
+
+
+def name(index: int) -> str | None:
+    """The model of what PyTorch will call `cuda:index`, as `NVIDIA H200`; with the same reserve."""
+    told = _told(index)
+    return told and told[1]
+
+
+def _told(index: int) -> tuple[str, str] | None:
     chosen, _ = _chosen()
     there = count()
     if there is None or index >= there:
         return None
-    return _uuids()[index if chosen is None else chosen[index]]
+    return _gpus()[index if chosen is None else chosen[index]]
 
 
 def num_chosen(chosen: list[int], there: int) -> int:
@@ -76,8 +87,8 @@ def _chosen() -> tuple[list[int] | None, bool]:
 
 
 @functools.cache
-def _uuids() -> tuple[str, ...]:
-    """Of all GPUs, in NVML's order. Only an answer is remembered.
+def _gpus() -> tuple[tuple[str, str], ...]:
+    """UUID and name of all GPUs, in NVML's order. Only an answer is remembered.
 
     Raises:
         Untold: there is none.
@@ -87,6 +98,6 @@ def _uuids() -> tuple[str, ...]:
     question = [sys.executable, "-s", "-c", QUESTION.format(path=sys.path)]
     try:
         answer = subprocess.run(question, capture_output=True, timeout=ANSWER_SECONDS, check=True).stdout
-        return tuple(json.loads(answer))
+        return tuple((str(uuid), str(name)) for uuid, name in json.loads(answer))
     except (OSError, subprocess.SubprocessError, ValueError):
         raise Untold from None

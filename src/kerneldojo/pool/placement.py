@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Literal
 
+from kerneldojo.devices import visible
 from kerneldojo.schema import Frozen
 
 Kind = Literal["cuda", "cpu", "model"]
@@ -66,7 +67,7 @@ def lanes_of_gpu(num_verdicts: int | None, num_cores: int) -> int:
 
 
 def describe(local_name: str) -> str:
-    """A device for people."""
+    """A device for people, and for whoever remembers verdicts: those of one GPU say nothing of another's times."""
     kind, _, rest = local_name.partition(":")
     if kind == "cpu":
         return f"Triton's interpreter on {num_cores()} cores"
@@ -74,7 +75,7 @@ def describe(local_name: str) -> str:
         from kerneldojo.devices.specs import gpu
 
         return f"{gpu(rest).full_name}, modelled"
-    return ""
+    return visible.name(int(rest or 0)) or ""
 
 
 def num_cores() -> int:

@@ -124,7 +124,11 @@ class RayPool(Dispatcher):
         told = evenly(self._num_slots_per_node, num_gpus + len(on_host)) if self._num_slots_per_node else []
         for index in range(num_gpus):
             device = PooledDevice(
-                name=f"{name}/cuda:{index}", local_name=f"cuda:{index}", worker_name="cuda:0", kind="cuda"
+                name=f"{name}/cuda:{index}",
+                local_name=f"cuda:{index}",
+                worker_name="cuda:0",
+                kind="cuda",
+                description=" ".join(sorted(key for key in resources if key.startswith("accelerator_type:"))),
             )
             wanted_lanes = max(1, told[index]) if told else self.config.num_verdicts_per_gpu
             num_lanes = lanes_of_gpu(wanted_lanes, num_cores // num_gpus)
