@@ -356,6 +356,25 @@ def test_one_store_has_one_service(tmp_path: Path) -> None:
     drive(test)
 
 
+def test_one_store_has_one_service_whatever_it_is_called(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "folder").symlink_to("real")
+    (tmp_path / "file.db").symlink_to("real/store.db")
+    store = Store(tmp_path / "real" / "store.db")
+    for name in ("file.db", "folder/store.db"):
+        with pytest.raises(ValueError, match="in use by another service"):
+            Store(tmp_path / name)
+    store.close()
+    Store(tmp_path / "file.db").close()
+
+
+def test_a_store_behind_a_circle_of_links_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.db").symlink_to("b.db")
+    (tmp_path / "b.db").symlink_to("a.db")
+    with pytest.raises(ValueError, match="cannot open the store"):
+        Store(tmp_path / "a.db")
+
+
 def test_a_device_is_named_in_few_characters(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as r:
