@@ -393,6 +393,21 @@ def test_a_database_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
         assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("tasks",)]
 
 
+@pytest.mark.parametrize("damage", ["cut", "overwritten"])
+def test_a_damaged_store_is_refused_in_one_line(tmp_path: Path, damage: str) -> None:
+    async def fill() -> None:
+        async with running(tmp_path) as r:
+            await r.http.post("/v1/tasks/batch", json={"tasks": [order("hang", id=f"t{n}") for n in range(500)]})
+
+    drive(fill)
+    path = tmp_path / "store.db"
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2] if damage == "cut" else data[:8192] + b"\xff" * (len(data) - 8192))
+    for _ in range(2):  # It is let go of, so that the second answer is the first.
+        with pytest.raises(ValueError, match=r"cannot open the store .*: .*malformed"):
+            Service(ServiceConfig(store=path), TextExecutor()).open()
+
+
 def test_nothing_of_an_ended_task_stays_in_memory(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as r:

@@ -99,6 +99,9 @@ class Store:
             ValueError: it cannot be opened, is not such a store, or another service has it.
         """
         self.path = path
+        if str(path) == ":memory:":
+            # SQLite's word for no file at all: each connection would see a store of its own, and none would last.
+            raise ValueError(f"cannot open the store {path}: it must be a file")
         try:
             if path.is_dir():
                 raise ValueError(f"cannot open the store {path}: it is a folder; name a file in it")
