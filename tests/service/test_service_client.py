@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import subprocess
 import sys
 import threading
@@ -213,6 +214,47 @@ def test_what_no_header_can_hold_is_refused_at_once_and_never_told(
         with pytest.raises(ValueError, match="a client's name"):
             kind("http://127.0.0.1:9", name=f"it {token}")
     assert not caplog.records
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient, ClientExecutor])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://alice:SECRET@host",
+        "alice:SECRET@host",
+        "http://alice:SEC/RET@host:x",
+        "http://a:SECRET@b@:1:1",
+        "SECRET@",
+    ],
+)
+def test_a_token_in_what_is_no_address_is_not_told(kind: type[Client], url: str) -> None:
+    with pytest.raises(ValueError, match="not the address") as caught:
+        kind(url)
+    assert "SEC" not in str(caught.value) and "RET" not in str(caught.value)
+
+
+def test_a_token_in_an_address_lets_in_and_is_not_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from kerneldojo.cli.arguments import BadUsage
+    from kerneldojo.cli.judges import open_executor
+
+    caplog.set_level(logging.DEBUG)
+    secret = "a-SECRET-of-some-length"
+    with ServiceProcess(tmp_path, env={"KERNELDOJO_TOKENS": f"alice:{secret}"}) as guarded:
+        url = guarded.url.replace("://", f"://alice:{secret}@")
+        patience = Retries(give_up_seconds=0.5)
+        with Client(url, retries=patience) as client, ClientExecutor(url, retries=patience) as executor:
+            assert client.judge(PROBLEM, Candidate(source="passed")).status is Status.PASSED
+            assert executor.submit(job("passed")).result(60).status is Status.PASSED
+            guarded.kill()
+            with pytest.raises(Unreachable) as gone:
+                client.overview()
+    with pytest.raises(BadUsage) as refused:
+        open_executor(url, None, [], None, None)
+    said = [one.getMessage() for one in caplog.records]
+    assert any("cannot be reached" in line for line in said)
+    assert "SECRET" not in "".join([*said, str(gone.value), str(refused.value), capfd.readouterr().err])
 
 
 def test_an_id_that_is_none_names_no_other_task(client: Client) -> None:
