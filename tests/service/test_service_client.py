@@ -274,6 +274,18 @@ def test_half_a_character_in_a_source_is_judged_like_any_other(client: Client) -
     assert found == {0: Status.INCORRECT, 1: Status.PASSED}
 
 
+def test_half_a_character_beside_a_source_ends_no_call(client: Client) -> None:
+    odd = Problem(name="\ud800", source="x", suite="\udcff", notes="\udc80")
+    assert client.judge(odd, Candidate(source="passed")).status is Status.PASSED
+    jobs = [
+        Job(problem=odd, candidate=Candidate(source="incorrect")),
+        Job(problem=PROBLEM, candidate=Candidate(source="passed 2", entry_point="\ud83d")),
+        job("passed 3"),
+    ]
+    found = {index: verdict.status for index, verdict in client.judge_many(jobs)}
+    assert found == {0: Status.INCORRECT, 1: Status.PASSED, 2: Status.PASSED}
+
+
 def test_a_service_with_few_places_takes_many_tasks_in_small_batches(tmp_path: Path) -> None:
     with ServiceProcess(tmp_path, "--max-queued", "30") as small, Client(small.url) as client:
         found = dict(client.judge_many([job(f"passed {number}") for number in range(120)]))
