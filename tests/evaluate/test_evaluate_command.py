@@ -126,6 +126,23 @@ def test_bad_lines_are_told_before_anything_is_judged(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_file_whose_name_is_no_text_is_told_in_one_line_or_skipped(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in (b"softmax_rows.py", b"softmax_rows__\xff.py"):
+        (folder / os.fsdecode(name)).write_text("")
+    asked = (folder, "--suite", "katas:1", "--out", tmp_path / "out", "--device", "cpu")
+    code, _, errors = run(*asked)
+    assert code == 2
+    told = errors.splitlines()
+    assert "not UTF-8" in told[0] and told[1:] == [
+        "dojo: 1 of 2 entries cannot be judged; --skip-bad judges the others"
+    ]
+    code, _, errors = run(*asked, "--skip-bad")
+    assert code == 0, errors
+    assert num_lines(tmp_path / "out" / "results.jsonl") == 1
+
+
 def test_a_mistake_that_all_entries_share_does_not_flood_the_terminal(tmp_path: Path) -> None:
     """Unless they are skipped: what was left out is told nowhere else."""
     source = tmp_path / "in.jsonl"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,22 @@ def test_folders_of_pairs_and_generations_named_after_problems(tmp_path: Path) -
     }
     places = {entry.place for entry in bad}
     assert places == {"bad/reference.py", "nameless.py", "level_3_problem_1_sample_0_kernel.py"}
+
+
+def test_a_file_whose_name_is_no_text_is_a_bad_entry(tmp_path: Path) -> None:
+    for name in (b"pair/reference.py", b"pair/a.py", b"pair/b\xff.py", b"b\xff/reference.py", b"b\xff/a.py"):
+        path = tmp_path / os.fsdecode(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(SOURCE)
+    items, bad = read_items(tmp_path)
+    assert [item.id for item in items] == ["pair/a"]
+    assert sorted(entry.place for entry in bad) == ["b\\xff/a.py", "pair/b\\xff.py"]
+    assert all("not UTF-8" in entry.reason for entry in bad)
+
+    # The folder that all of them are in is no part of a name, but of that of a problem beside the candidates.
+    items, bad = read_items(tmp_path / os.fsdecode(b"b\xff"))
+    assert not bad and items[0].id == "a"
+    assert items[0].model_dump_json()
 
 
 def test_a_folder_in_the_shape_of_kernelbench_tells_the_level(tmp_path: Path) -> None:

@@ -314,3 +314,17 @@ def test_it_is_readable_on_a_phone(tmp_path: Path, browser: Browser, dark: bool)
             assert not tab.run(cut), "a figure of which the end is missing is another figure"
             level = "Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])"
             assert (tab.run(level) < 60) is dark
+
+
+@needs_chromium
+def test_long_words_do_not_make_a_phone_scroll_sideways(tmp_path: Path, browser: Browser) -> None:
+    with served(tmp_path, executor=ShownExecutor(DEVICES)) as s:
+        long = "x" * 1000
+        s.executor.verdicts["p"] = PASSED
+        problem = {"name": "p", "source": "x = 1\n", "suite": long, "level": int("9" * 1000)}
+        job = {"problem": problem, "candidate": {"source": "y = 1\n", "entry_point": long}}
+        assert s.http.post("/v1/tasks", json={"id": "t" * 200, "job": job}).status_code == 202
+        tab = browser.tab(width=360, height=740)
+        tab.open(f"{s.url}/#/tasks/{'t' * 200}")
+        tab.until("document.querySelector('#kernels')")
+        assert tab.run("document.documentElement.scrollWidth") == 360

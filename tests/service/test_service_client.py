@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import subprocess
 import sys
 import threading
@@ -215,6 +216,47 @@ def test_what_no_header_can_hold_is_refused_at_once_and_never_told(
     assert not caplog.records
 
 
+@pytest.mark.parametrize("kind", [Client, AsyncClient, ClientExecutor])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://alice:SECRET@host",
+        "alice:SECRET@host",
+        "http://alice:SEC/RET@host:x",
+        "http://a:SECRET@b@:1:1",
+        "SECRET@",
+    ],
+)
+def test_a_token_in_what_is_no_address_is_not_told(kind: type[Client], url: str) -> None:
+    with pytest.raises(ValueError, match="not the address") as caught:
+        kind(url)
+    assert "SEC" not in str(caught.value) and "RET" not in str(caught.value)
+
+
+def test_a_token_in_an_address_lets_in_and_is_not_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from kerneldojo.cli.arguments import BadUsage
+    from kerneldojo.cli.judges import open_executor
+
+    caplog.set_level(logging.DEBUG)
+    secret = "a-SECRET-of-some-length"
+    with ServiceProcess(tmp_path, env={"KERNELDOJO_TOKENS": f"alice:{secret}"}) as guarded:
+        url = guarded.url.replace("://", f"://alice:{secret}@")
+        patience = Retries(give_up_seconds=0.5)
+        with Client(url, retries=patience) as client, ClientExecutor(url, retries=patience) as executor:
+            assert client.judge(PROBLEM, Candidate(source="passed")).status is Status.PASSED
+            assert executor.submit(job("passed")).result(60).status is Status.PASSED
+            guarded.kill()
+            with pytest.raises(Unreachable) as gone:
+                client.overview()
+    with pytest.raises(BadUsage) as refused:
+        open_executor(url, None, [], None, None)
+    said = [one.getMessage() for one in caplog.records]
+    assert any("cannot be reached" in line for line in said)
+    assert "SECRET" not in "".join([*said, str(gone.value), str(refused.value), capfd.readouterr().err])
+
+
 def test_an_id_that_is_none_names_no_other_task(client: Client) -> None:
     kept = client.submit(job("sleep 20 kept"), id="kept").id
     for odd in (f"{kept}?x", f"{kept}#x", f"../tasks/{kept}", f"{kept}/", ""):
@@ -230,6 +272,18 @@ def test_half_a_character_in_a_source_is_judged_like_any_other(client: Client) -
     jobs = [job("incorrect \udc00"), job("passed \N{SNOWMAN}")]
     found = {index: verdict.status for index, verdict in client.judge_many(jobs)}
     assert found == {0: Status.INCORRECT, 1: Status.PASSED}
+
+
+def test_half_a_character_beside_a_source_ends_no_call(client: Client) -> None:
+    odd = Problem(name="\ud800", source="x", suite="\udcff", notes="\udc80")
+    assert client.judge(odd, Candidate(source="passed")).status is Status.PASSED
+    jobs = [
+        Job(problem=odd, candidate=Candidate(source="incorrect")),
+        Job(problem=PROBLEM, candidate=Candidate(source="passed 2", entry_point="\ud83d")),
+        job("passed 3"),
+    ]
+    found = {index: verdict.status for index, verdict in client.judge_many(jobs)}
+    assert found == {0: Status.INCORRECT, 1: Status.PASSED, 2: Status.PASSED}
 
 
 def test_a_service_with_few_places_takes_many_tasks_in_small_batches(tmp_path: Path) -> None:

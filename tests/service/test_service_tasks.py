@@ -356,6 +356,25 @@ def test_one_store_has_one_service(tmp_path: Path) -> None:
     drive(test)
 
 
+def test_one_store_has_one_service_whatever_it_is_called(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "folder").symlink_to("real")
+    (tmp_path / "file.db").symlink_to("real/store.db")
+    store = Store(tmp_path / "real" / "store.db")
+    for name in ("file.db", "folder/store.db"):
+        with pytest.raises(ValueError, match="in use by another service"):
+            Store(tmp_path / name)
+    store.close()
+    Store(tmp_path / "file.db").close()
+
+
+def test_a_store_behind_a_circle_of_links_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.db").symlink_to("b.db")
+    (tmp_path / "b.db").symlink_to("a.db")
+    with pytest.raises(ValueError, match="cannot open the store"):
+        Store(tmp_path / "a.db")
+
+
 def test_a_device_is_named_in_few_characters(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as r:
@@ -372,6 +391,21 @@ def test_a_database_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
         Store(tmp_path / "other.db")
     with sqlite3.connect(tmp_path / "other.db") as other:
         assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("tasks",)]
+
+
+@pytest.mark.parametrize("damage", ["cut", "overwritten"])
+def test_a_damaged_store_is_refused_in_one_line(tmp_path: Path, damage: str) -> None:
+    async def fill() -> None:
+        async with running(tmp_path) as r:
+            await r.http.post("/v1/tasks/batch", json={"tasks": [order("hang", id=f"t{n}") for n in range(500)]})
+
+    drive(fill)
+    path = tmp_path / "store.db"
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2] if damage == "cut" else data[:8192] + b"\xff" * (len(data) - 8192))
+    for _ in range(2):  # It is let go of, so that the second answer is the first.
+        with pytest.raises(ValueError, match=r"cannot open the store .*: .*malformed"):
+            Service(ServiceConfig(store=path), TextExecutor()).open()
 
 
 def test_nothing_of_an_ended_task_stays_in_memory(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def open_executor(
 def _open_service(url: str, token_file: Path | None) -> Executor:
     try:
         from kerneldojo.client import Client, ClientError, ClientExecutor, Retries
+        from kerneldojo.client.connection import without_user
     except ImportError as error:
         raise BadUsage("a service needs the extra: pip install 'kerneldojo[client]'") from error
     token = os.environ.get("KERNELDOJO_TOKEN") or None
@@ -59,4 +60,4 @@ def _open_service(url: str, token_file: Path | None) -> Executor:
             client.overview()
         return ClientExecutor(url, token=token)
     except (ClientError, ValueError) as error:
-        raise BadUsage(f"{url}: {error}") from error
+        raise BadUsage(f"{without_user(url)}: {error}") from error

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
 import os
 import sys
-from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -130,10 +130,7 @@ def open_executor(name: str, devices: list[str]) -> Executor:
     module_name, colon, function_name = name.partition(":")
     try:
         if colon:
-            factory = cast(
-                "Callable[[list[str]], Executor]", getattr(importlib.import_module(module_name), function_name)
-            )
-            return factory(devices)
+            return _made(getattr(importlib.import_module(module_name), function_name), devices)
         if name not in ("local", "ray"):
             raise BadUsage(f"{name!r} is none of local, ray, MODULE:FUNCTION")
         require_judge()
@@ -142,6 +139,19 @@ def open_executor(name: str, devices: list[str]) -> Executor:
         return open_pool(name, devices=devices)
     except (ImportError, AttributeError, ValueError, RuntimeError) as error:
         raise BadUsage(f"cannot open the executor {name}: {error}") from error
+
+
+def _made(factory: Any, devices: list[str]) -> Executor:
+    """What a function of the user's own makes of the devices; raises ValueError if it is no such function."""
+    try:
+        inspect.signature(factory).bind(devices)
+    except TypeError as error:
+        raise ValueError(f"it is no function of the list of devices: {error}") from None
+    made = factory(devices)
+    missing = [name for name in ("num_slots", "submit", "devices", "close") if not hasattr(made, name)]
+    if missing:
+        raise ValueError(f"what it made is no executor: {type(made).__name__} has no {missing[0]}")
+    return cast("Executor", made)
 
 
 def _require_service() -> None:

@@ -126,12 +126,14 @@ def _ranks(device: str) -> Generator[Ranks]:
 def _executor(config: RLConfig, ranks: Ranks) -> Generator[Executor]:
     """The judge, started before any model is loaded: its processes must not be forks of a trainer."""
     from kerneldojo.client import ClientError
+    from kerneldojo.client.connection import without_user
     from kerneldojo.training.judges import open_executor
 
     try:
         executor = open_executor(config, ranks)
     except ClientError as error:
-        raise BadUsage(f"judge.service: {config.judge.service}: {error}") from error
+        service = without_user(str(config.judge.service))
+        raise BadUsage(f"judge.service: {service}: {error}") from error
     except (ValueError, RuntimeError) as error:
         raise BadUsage(str(error)) from error
     try:

@@ -26,7 +26,7 @@ class Absence:
     """Says once that a service is gone and is waited for: who waits for ten minutes in silence looks as if it hung."""
 
     def __init__(self, url: str, give_up_seconds: float) -> None:
-        self._url, self._seconds = url.rstrip("/"), give_up_seconds
+        self._url, self._seconds = without_user(url).rstrip("/"), give_up_seconds
         self._is_said = False
 
     def begins(self, error: httpx.TransportError) -> None:
@@ -42,6 +42,13 @@ class Absence:
         self._is_said = False
 
 
+def without_user(url: str) -> str:
+    """`url` as it may be shown: a token can stand before its `@`, also where it is no address that could be parsed."""
+    user, at, host = url.rpartition("@")
+    scheme = re.match("https?://", user)
+    return (scheme[0] if scheme else "") + host if at else url
+
+
 def arguments(url: str, token: str | None, name: str | None) -> dict[str, Any]:
     """Arguments of `httpx.Client` and `httpx.AsyncClient`.
 
@@ -53,7 +60,7 @@ def arguments(url: str, token: str | None, name: str | None) -> dict[str, Any]:
     except httpx.InvalidURL:
         parsed = httpx.URL()
     if parsed.scheme not in ("http", "https") or not parsed.host or (parsed.port or 0) > 65535:
-        raise ValueError(f"{url!r} is not the address of a service (http://HOST:PORT)")
+        raise ValueError(f"{without_user(url)!r} is not the address of a service (http://HOST:PORT)")
     # Sent as they are they would fail at each request, as though the service were gone, and the log would quote them.
     if token is not None and not TOKEN.fullmatch(token):
         raise ValueError("the token is empty or has what no token has: a space, a line break at its end, an accent")
@@ -65,7 +72,9 @@ def arguments(url: str, token: str | None, name: str | None) -> dict[str, Any]:
     if name is not None:
         headers["X-Dojo-Client"] = name
     return {
-        "base_url": parsed,
+        # httpx logs each address that it asks, with the user in it.
+        "base_url": parsed.copy_with(userinfo=b""),
+        "auth": httpx.BasicAuth(parsed.username, parsed.password) if parsed.userinfo else None,
         "headers": headers,
         "limits": LIMITS,
         "timeout": 60.0,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -32,7 +32,7 @@ from kerneldojo.client.errors import (
     WaitTimeout,
 )
 from kerneldojo.schema import Candidate, Evaluation, Job, Problem
-from kerneldojo.schema.base import writable
+from kerneldojo.schema.base import Frozen, writable
 from kerneldojo.service.records import (
     Acknowledgement,
     Acknowledgements,
@@ -45,6 +45,8 @@ from kerneldojo.service.records import (
     TaskRecord,
     TaskState,
 )
+
+Noun = TypeVar("Noun", bound=Frozen)
 
 POLL_SECONDS = 30.0
 """Length of one long poll."""
@@ -204,9 +206,11 @@ def submission_of(job: Job, id: str | None, priority: Priority, deadline_seconds
 
 def _as_sent(job: Job) -> Job:
     """The same job as JSON can hold it: a model may well write half a character, and is owed a verdict all the same."""
-    changed = {
-        name: part.model_copy(update={"source": source})
-        for name, part in (("problem", job.problem), ("candidate", job.candidate))
-        if (source := writable(part.source)) is not part.source
-    }
-    return job.model_copy(update=changed) if changed else job
+    parts = {name: _written(part) for name, part in (("problem", job.problem), ("candidate", job.candidate))}
+    return _written(job.model_copy(update=parts))
+
+
+def _written(noun: Noun) -> Noun:
+    """The same noun with each text of its own as UTF-8 can hold it."""
+    changed = {name: text for name, value in noun if isinstance(value, str) and (text := writable(value)) is not value}
+    return noun.model_copy(update=changed) if changed else noun

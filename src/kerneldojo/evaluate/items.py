@@ -16,6 +16,7 @@ Python is no such thing, for its verdict (`compile_error`) is data like any othe
 
 from __future__ import annotations
 
+import os
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,7 @@ from pydantic import Field, ValidationError
 
 from kerneldojo.problems import ProblemError, check_source, problem_names
 from kerneldojo.schema import MAX_SOURCE_BYTES, Candidate, Frozen, Problem
+from kerneldojo.schema.base import writable
 
 Language = Literal["auto", "triton", "cuda"]
 REFERENCE = "reference.py"
@@ -176,23 +178,26 @@ def _from_folder(root: Path, known: _Names, language: Language) -> Iterator[Item
     paths = [path for path in sorted(root.rglob("*.py")) if not _is_hidden(path.relative_to(root))]
     for path in paths:
         if path.name == REFERENCE:
-            place = str(path.relative_to(root))
+            place = path.relative_to(root)
             try:
                 name = path.parent.name or path.resolve().parent.name
-                references[path.parent] = _from_source(_read(path), name, REFERENCE)
+                references[path.parent] = _from_source(_read(path), writable(name), REFERENCE)
             except _Unusable as error:
                 references[path.parent] = None
-                yield BadEntry(place, str(error))
+                yield BadEntry(_legible(place), str(error))
     for path in paths:
         place = path.relative_to(root)
         if path.name == REFERENCE or (path.parent in references and references[path.parent] is None):
             continue
         try:
+            if _legible(place) != str(place):
+                # Its id would stand in no file, and one that was made up might be another's.
+                raise _Unusable("its name is not UTF-8, so that it can have no id: rename it")
             problem = references.get(path.parent) or known.find(_problem_of(place, known))
             candidate = Candidate(source=_read(path), language=language)
             yield Item(id=place.with_suffix("").as_posix(), problem=problem, candidate=candidate, place=str(place))
         except _Unusable as error:
-            yield BadEntry(str(place), str(error))
+            yield BadEntry(_legible(place), str(error))
 
 
 def _problem_of(place: Path, known: _Names) -> str:
@@ -206,6 +211,11 @@ def _problem_of(place: Path, known: _Names) -> str:
             if f"{level}{name}" in known:
                 return f"{level}{name}"
     return label
+
+
+def _legible(place: Path) -> str:
+    """A path as it can be printed: bytes that are no UTF-8, which Python keeps as halves of characters, spelt out."""
+    return os.fsencode(place).decode("utf-8", "backslashreplace")
 
 
 def _is_hidden(place: Path) -> bool:

@@ -41,7 +41,7 @@ from kerneldojo.integrations.openenv_wire import (
 )
 from kerneldojo.schema import Frozen
 from kerneldojo.service.acceptance import Busy, Draining
-from kerneldojo.service.bodies import one_line, read_body
+from kerneldojo.service.bodies import MAX_VALUES, has_too_many_values, is_json, mistakes, one_line, read_body
 from kerneldojo.service.core import Service
 from kerneldojo.service.journal import StoreError
 from kerneldojo.service.native import REFUSALS
@@ -228,8 +228,7 @@ async def _answer(session: Session, text: str) -> str | None:
     except Refusal as refusal:
         return error_text(refusal)
     except ValidationError as error:
-        details = error.errors(include_url=False, include_input=False, include_context=False)
-        return error_text(Refusal("VALIDATION_ERROR", one_line(details)))
+        return error_text(Refusal("VALIDATION_ERROR", mistakes(error)))
     except Busy as error:
         return error_text(Refusal("EXECUTION_ERROR", f"{error}; try again in {error.retry_after} s"))
     except Draining:
@@ -256,12 +255,12 @@ async def _dispatched(session: Session, frame: Frame) -> str | None:
 
 
 def _frame(text: str) -> Frame:
+    if has_too_many_values(text.encode("utf-8", "replace")):
+        raise Refusal("VALIDATION_ERROR", f"a frame holds at most {MAX_VALUES} values")
     try:
         return Frame.model_validate_json(text)
     except ValidationError as error:
-        details = error.errors(include_url=False, include_input=False, include_context=False)
-        is_json = all(detail["type"] != "json_invalid" for detail in details)
-        raise Refusal("VALIDATION_ERROR" if is_json else "INVALID_JSON", one_line(details)) from None
+        raise Refusal("VALIDATION_ERROR" if is_json(error) else "INVALID_JSON", mistakes(error)) from None
 
 
 @asynccontextmanager

@@ -23,6 +23,15 @@ BODY_SECONDS = 60.0
 MAX_ERRORS = 5
 """Mistakes that one answer names."""
 
+MAX_BUILT_ERRORS = 100
+"""Mistakes that are looked at to name some of them: pydantic builds all of them or none, a kilobyte each."""
+
+MAX_VALUES = 100_000
+"""Values that one body holds, at most; a full batch has a quarter of them.
+
+Parsed, a value of two bytes is 32, and as a mistake some hundred more: what is small on the wire would be no more.
+"""
+
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -30,7 +39,8 @@ async def read_body(request: Request, model: type[Model]) -> Model:
     """The request's body as a `model`.
 
     Raises:
-        HTTPException: 400 not JSON, 408 too slow, 415 not said to be plain JSON, 422 not a `model`.
+        HTTPException: 400 not JSON, 408 too slow, 413 too many values, 415 not said to be plain JSON, 422 not a
+            `model`.
     """
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != "application/json":
@@ -41,12 +51,42 @@ async def read_body(request: Request, model: type[Model]) -> Model:
         data = await asyncio.wait_for(request.body(), BODY_SECONDS)
     except TimeoutError:
         raise HTTPException(408, "the body took too long") from None
+    if has_too_many_values(data):
+        raise HTTPException(413, f"a body holds at most {MAX_VALUES} values")
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
-        details = error.errors(include_url=False, include_input=False, include_context=False)
-        is_json = all(detail["type"] != "json_invalid" for detail in details)
-        raise HTTPException(422 if is_json else 400, one_line(details)) from None
+        raise HTTPException(422 if is_json(error) else 400, mistakes(error)) from None
+
+
+def has_too_many_values(data: bytes) -> bool:
+    """Whether JSON holds more than `MAX_VALUES`, found by counting: parsing is what costs.
+
+    Each value but the first of a list or of an object has a comma before it, and each of these a bracket.
+    """
+    if _num_marks(data) <= MAX_VALUES:
+        return False
+    # Most marks of a batch are in the text of its sources. Without the escapes, quotes are the ends of strings.
+    plain = data.replace(rb"\\", b"").replace(rb"\"", b"")
+    if plain.count(b'"') > 4 * MAX_VALUES:  # A key and a value at each mark.
+        return True
+    return _num_marks(b"".join(plain.split(b'"')[::2])) > MAX_VALUES
+
+
+def _num_marks(data: bytes) -> int:
+    return data.count(b",") + data.count(b"[") + data.count(b"{")
+
+
+def is_json(error: ValidationError) -> bool:
+    """Whether what was refused was JSON at all; what is none has that one mistake."""
+    return error.error_count() > 1 or error.errors(include_url=False, include_input=False)[0]["type"] != "json_invalid"
+
+
+def mistakes(error: ValidationError) -> str:
+    """The mistakes that pydantic found, as one line."""
+    if error.error_count() > MAX_BUILT_ERRORS:
+        return f"body: {error.error_count()} mistakes, too many to be named"
+    return one_line(error.errors(include_url=False, include_input=False, include_context=False))
 
 
 def one_line(details: Iterable[Any]) -> str:

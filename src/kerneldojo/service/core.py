@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -58,13 +59,25 @@ class Service:
     # Life
 
     def open(self) -> None:
-        """Open the store; `start` does it where this was not called.
+        """Open the store and read what was left to do; `start` does it where this was not called.
 
         Raises:
-            ValueError: it cannot be opened (one line).
+            ValueError: it cannot be opened, or is damaged (one line).
         """
-        if self._storage is None:
-            self._storage = Store(self.config.store)
+        if self._storage is not None:
+            return
+        storage = Store(self.config.store)
+        try:
+            # Here rather than as the application starts, where a server has nothing but a traceback for what fails.
+            self._worn_out = store.recover(storage.writer, self.config.max_attempts)
+            self.reader: Reader = storage.reader()
+            self.count_states()
+            worn_out = set(self._worn_out)
+            self._left = [entry for entry in self.reader.unfinished() if entry.id not in worn_out]
+        except sqlite3.Error as error:
+            storage.close()
+            raise ValueError(f"cannot open the store {self.config.store}: {error}") from None
+        self._storage = storage
 
     @property
     def storage(self) -> Store:
@@ -83,8 +96,6 @@ class Service:
         self.is_started = True
         loop = asyncio.get_running_loop()
         self.open()
-        worn_out = store.recover(self.storage.writer, self.config.max_attempts)
-        self.reader: Reader = self.storage.reader()
         self.journal = Journal(self.storage.writer, lambda call: _deliver(loop, call))
         self.dispatcher = Dispatcher(
             self.executor,
@@ -94,14 +105,12 @@ class Service:
             on_return=self._returned,
             on_end=self._reached,
         )
-        self.count_states()
-        for task_id in worn_out:
+        for task_id in self._worn_out:
             reason = "the service died every time while this was judged"
             self.write_ending(endings.failed(task_id, reason), (TaskState.QUEUED,))
-        excluded = set(worn_out)
-        for entry in self.reader.unfinished():
-            if entry.id not in excluded:
-                self.dispatcher.queue.push(entry)
+        for entry in self._left:
+            self.dispatcher.queue.push(entry)
+        self._left = []
         await self.lookout.devices()
         self._ticking = asyncio.create_task(keep_house(self))
         self.dispatcher.pump()

@@ -99,11 +99,15 @@ class Store:
             ValueError: it cannot be opened, is not such a store, or another service has it.
         """
         self.path = path
+        if str(path) == ":memory:":
+            # SQLite's word for no file at all: each connection would see a store of its own, and none would last.
+            raise ValueError(f"cannot open the store {path}: it must be a file")
         try:
             if path.is_dir():
                 raise ValueError(f"cannot open the store {path}: it is a folder; name a file in it")
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            # The file itself, whatever it is called here: under two names it would have two locks.
+            self._lock = os.open(f"{os.path.realpath(path)}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except (FileExistsError, NotADirectoryError):
             raise ValueError(f"cannot open the store {path}: {_not_a_folder(path)} is a file, not a folder") from None
         except OSError as error:
