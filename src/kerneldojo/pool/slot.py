@@ -210,12 +210,12 @@ class Slot:
 
     def _replace(self, worker: AnyWorker) -> None:
         """Take nothing new, wait for what runs, and end the worker: a queue behind it would never leave it empty."""
-        self._num_faults = 0
         self._well.clear()
         self._owner.change_health(self, "faults in a row: its worker is being replaced")
         while self.running and worker.is_alive:
             if self._closed.wait(0.05):
                 return
+        self._num_faults = 0  # Not before: what ran had its faults in this worker, too.
         worker.close()
 
     # The lanes.

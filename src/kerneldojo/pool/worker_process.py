@@ -187,7 +187,7 @@ class WorkerProcess:
                     if pending is None:
                         continue
                     if "begun" in message:
-                        self._below |= set(_session_of(self.pid))
+                        self._below = set(_session_of(self.pid))
                         pending.deadline = time.monotonic() + float(message["begun"]) + self._config.margin_seconds
                     elif "stage" in message:
                         pending.on_stage(str(message["stage"]))
