@@ -153,14 +153,46 @@ channel.receive(60)
 """
 
 
+DEAF_WORKER = """
+import socket, sys, time
+from kerneldojo.contestant.wire import Channel
+channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+channel.send({"ready": True})
+time.sleep(600)
+"""
+
+
+def test_a_worker_that_cannot_be_killed_holds_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that hangs in a driver: what waits is told, and only then is there time for it to go."""
+    play_worker(DEAF_WORKER, tmp_path, monkeypatch)
+    monkeypatch.setattr(worker_process, "_DEATH_SECONDS", 0.2)
+    worker = worker_process.WorkerProcess(MODEL, 1, PoolConfig(accept_seconds=0.5))
+    kill = worker._process.kill
+    monkeypatch.setattr(worker._process, "kill", lambda: None)
+    before = time.process_time()
+    with pytest.raises(WorkerLost) as lost:
+        worker.judge(MODEL, honest(salt="deaf"), lambda _: None)
+    assert time.process_time() - before < 0.4, "nobody spins meanwhile"
+    assert lost.value.cause == "hung"
+    worker.close()
+    assert not worker.is_alive and not worker.is_gone
+    kill()
+    wait_until(lambda: worker.is_gone)
+
+
+def play_worker(source: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers of this process be that program."""
+    (folder / "worker.py").write_text(source)
+    program = folder / "python"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {folder}/worker.py "$4"\n')
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+
 def test_a_worker_that_is_past_use_is_ended_and_nobody_in_it_is_to_blame(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "worker.py").write_text(BROKEN_WORKER)
-    program = tmp_path / "python"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} {tmp_path}/worker.py "$4"\n')
-    program.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(program))
+    play_worker(BROKEN_WORKER, tmp_path, monkeypatch)
     worker = worker_process.WorkerProcess(MODEL, 2, PoolConfig())
     told: dict[str, WorkerLost] = {}
     has_begun = threading.Event()
@@ -201,7 +233,7 @@ def test_whatever_keeps_a_worker_from_starting_a_slot_tries_again() -> None:
             return told[-1:] == [""]
 
     class Worker:
-        description, is_alive = "", True
+        description, is_alive, is_gone = "", True, False
 
         def judge(self, device: str, job: Job, on_stage: Callable[[str], None]) -> Evaluation:
             raise AssertionError
