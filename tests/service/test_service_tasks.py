@@ -384,7 +384,7 @@ def test_nothing_of_an_ended_task_stays_in_memory(tmp_path: Path) -> None:
             await until(lambda: r.service.states["done"] == 150)
             dispatcher = r.service.dispatcher
             assert not dispatcher.runs and not len(dispatcher.queue) and not dispatcher.queue.num_bytes
-            assert not dispatcher.queue._heaps and not dispatcher.queue._served and not dispatcher._running_clients
+            assert not dispatcher.queue._lines and not dispatcher.queue._served and not dispatcher._running_clients
             assert not r.service.waiters._mailboxes and not len(r.service.journal)
             assert r.service._reserved == [0, 0]
 

@@ -125,6 +125,7 @@ class Dispatcher:
             reason="" if is_healthy else reasons[0],
             running=tuple(f"{name}: {stage}" for name, stage in running),
             num_done=sum(slot.num_done for slot in slots),
+            num_slots=sum(slot.num_lanes for slot in slots),
         )
 
     def close(self, *, drain: bool = True) -> None:

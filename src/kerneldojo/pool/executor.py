@@ -29,6 +29,8 @@ class DeviceState(Frozen):
     """What it does now: problem names with the stage they are in."""
     num_done: int = 0
     """Jobs finished since it joined."""
+    num_slots: int | None = None
+    """Its share of the executor's slots; None if it is not told. Who keeps a queue holds back what is beyond it."""
 
 
 class Executor(Protocol):

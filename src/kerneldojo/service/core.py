@@ -90,6 +90,7 @@ class Service:
             self.executor,
             self.storage,
             self.journal,
+            devices=lambda: self.lookout.known_devices,
             on_start=self._started,
             on_return=self._returned,
             on_end=self._reached,
@@ -186,7 +187,15 @@ class Service:
             if insertion.is_new:
                 self.states["queued"] += 1
                 self.dispatcher.push(
-                    Entry(task.id, insertion.sequence, task.client, task.priority, task.num_bytes, task.problem_hash)
+                    Entry(
+                        task.id,
+                        insertion.sequence,
+                        task.client,
+                        task.priority,
+                        task.num_bytes,
+                        task.problem_hash,
+                        task.device,
+                    )
                 )
                 self._publish(task.id)
 

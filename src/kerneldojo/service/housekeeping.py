@@ -34,6 +34,7 @@ async def keep_house(service: Service) -> None:
             for task_id in service.reader.overdue(time.time(), GROUP):
                 service.write_ending(endings.expired(task_id), (TaskState.QUEUED,))
             service.dispatcher.pump()
+            await service.lookout.devices()  # So that the next tasks go by the slots that there are by then.
             if rounds % PRUNE_EVERY == 0:
                 await prune(service)
             for viewer in {onlooker.viewer for onlooker in service.onlookers}:
