@@ -146,6 +146,43 @@ def test_a_task_that_waits_past_its_deadline_ends_unscored(tmp_path: Path) -> No
     drive(test)
 
 
+def test_a_task_that_becomes_overdue_between_two_rounds_is_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kerneldojo.service.housekeeping.TICK_SECONDS", 1.5)
+
+    async def test() -> None:
+        executor = TextExecutor(num_slots=1)
+        async with running(tmp_path, executor) as r:
+            await r.http.post("/v1/tasks", json=order("wait", id="first"))
+            await r.http.post("/v1/tasks", json=order("passed", id="late", deadline_seconds=0.1))
+            await asyncio.sleep(0.3)
+            executor.release.set()
+            await r.http.get("/v1/tasks/first", params={"wait": 20})
+            assert (await r.http.get("/v1/tasks/late", params={"wait": 20})).json()["expired"]
+            assert len(executor.seen) == 1
+            await until(lambda: r.service.states == {"done": 2, "queued": 0, "running": 0})
+
+    drive(test)
+
+
+def test_what_became_overdue_while_there_was_no_service_is_not_started(tmp_path: Path) -> None:
+    async def leave() -> None:
+        async with running(tmp_path, TextExecutor(num_slots=1)) as r:
+            await r.http.post("/v1/tasks", json=order("wait", id="first"))
+            await r.http.post("/v1/tasks", json=order("passed", id="late", deadline_seconds=0.3))
+
+    async def test() -> None:
+        async with running(tmp_path) as r:
+            record = TaskRecord.model_validate_json((await r.http.get("/v1/tasks/late", params={"wait": 20})).content)
+            assert record.expired and record.attempts == 0
+            assert not any("passed" in job.candidate.source for job in r.executor.seen)
+
+    drive(leave)
+    time.sleep(0.4)
+    drive(test)
+
+
 def test_faults_of_the_executor_end_as_ours_and_leak_nothing(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as r:

@@ -132,6 +132,7 @@ class Dispatcher:
                 self._forget(run)
                 self.queue.push(entry)
             elif not started or run.is_cancelled:
+                # One whose deadline has passed is housekeeping's to end.
                 self._release(run)
             elif self._is_ended:
                 self._given_back(run)
