@@ -384,6 +384,32 @@ def test_a_store_that_cannot_be_written_refuses_work_and_keeps_verdicts(tmp_path
     drive(test)
 
 
+def test_overdue_tasks_that_cannot_be_ended_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Very many of them, and a store that stays locked: work is still refused, and memory does not grow."""
+    monkeypatch.setattr("kerneldojo.service.housekeeping.TICK_SECONDS", 0.05)
+    monkeypatch.setattr("kerneldojo.service.journal.MAX_GROUP", 32)
+
+    async def test() -> None:
+        async with running(tmp_path, TextExecutor(num_slots=1)) as r:
+            await r.http.post("/v1/tasks", json=order("wait", id="first"))
+            late = [order(f"late {i}", deadline_seconds=0.5) for i in range(100)]
+            await r.http.post("/v1/tasks/batch", json={"tasks": late})
+            r.service.storage.writer.execute("PRAGMA busy_timeout = 50")
+            other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            await until(lambda: len(r.service.journal) >= 100)
+            for _ in range(3):
+                refused = await asyncio.wait_for(r.http.post("/v1/tasks", json=order("passed")), 5)
+                assert refused.status_code == 503
+            assert len(r.service.journal) == 100
+            other.execute("ROLLBACK")
+            await until(lambda: r.service.states["done"] == 100)
+            assert (await r.http.post("/v1/tasks", json=order("passed"))).status_code == 202
+            r.executor.release.set()
+
+    drive(test)
+
+
 def test_one_store_has_one_service(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path):

@@ -53,6 +53,8 @@ class Service:
         self._storage: Store | None = None
         self.started_at = time.monotonic()
         self._reserved = [0, 0]
+        self._ending: set[str] = set()
+        """Tasks whose ending waits for the disk."""
         self.lookout = Lookout(self)
 
     # Life
@@ -247,10 +249,18 @@ class Service:
     def _reached(self, ending: Ending) -> None:
         self.write_ending(ending, (TaskState.RUNNING,))
 
+    def expire(self, task_id: str) -> None:
+        """End a queued task whose deadline has passed; once, however long the disk takes."""
+        if task_id not in self._ending:
+            self.write_ending(endings.expired(task_id), (TaskState.QUEUED,))
+
     def write_ending(self, ending: Ending, from_states: tuple[TaskState, ...]) -> None:
         """End a task if it is in one of `from_states`: on disk first, then for all who wait."""
 
+        self._ending.add(ending.id)
+
         def settle(changed: bool) -> None:
+            self._ending.discard(ending.id)
             if changed is True:
                 self.dispatcher.queue.remove(ending.id)
                 self.statuses[ending.columns["status"]] += 1
