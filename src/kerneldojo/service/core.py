@@ -6,8 +6,8 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
 from typing import Any
 
 from kerneldojo.pool.executor import Executor
@@ -31,6 +31,9 @@ from kerneldojo.service.views import summary_of
 from kerneldojo.service.waiting import Onlooker, Tally, Waiters
 
 log = logging.getLogger(__name__)
+
+WATCH_SECONDS = 1.0
+"""How often a request that waits is looked at: whether its client is still there."""
 
 
 class Service:
@@ -295,14 +298,23 @@ class Service:
 
     # Waiting
 
-    async def wait(self, task_ids: Sequence[str], timeout: float) -> None:
+    async def wait(
+        self, task_ids: Sequence[str], timeout: float, is_abandoned: Callable[[], Awaitable[bool]] | None = None
+    ) -> None:
         """Return when all of these tasks have ended, when `timeout` seconds have passed, or when the service stops.
+
+        Also when nobody waits any more, which is asked about once a second: there are only so many places to wait.
 
         Raises:
             Busy: too many requests wait already.
         """
-        async for _ in self.follow(task_ids, timeout=timeout):
-            pass
+        asked_at = time.monotonic()
+        async with aclosing(self.follow(task_ids, timeout=timeout, pulse=WATCH_SECONDS)) as ended:
+            async for _ in ended:
+                if time.monotonic() - asked_at >= WATCH_SECONDS:
+                    if is_abandoned is not None and await is_abandoned():
+                        return
+                    asked_at = time.monotonic()
 
     async def follow(
         self, task_ids: Sequence[str], *, timeout: float = float("inf"), pulse: float = 15.0

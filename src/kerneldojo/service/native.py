@@ -141,7 +141,7 @@ def native_router(service: Service, metrics: Metrics) -> APIRouter:
         """One task; with `wait`, as soon as it has ended, or after that many seconds as it is then."""
         row = seen(task_id, viewer_of(request))
         if wait > 0 and not TaskState(row["state"]).is_terminal:
-            await service.wait([task_id], wait)
+            await service.wait([task_id], wait, request.is_disconnected)
             row = seen(task_id, viewer_of(request))
         text = record_json(service.reader, row, with_job=include == "job")
         return Response(text, media_type="application/json")
