@@ -57,8 +57,12 @@ class Executor(Protocol):
         """What each device does now."""
         ...
 
-    def close(self, *, drain: bool = True) -> None:
-        """Stop taking jobs; finish those accepted if `drain`, else cancel what is not running; leave nothing behind."""
+    def close(self, *, drain: bool = True, patience: float | None = None) -> None:
+        """Stop taking jobs; finish those accepted if `drain`, else cancel what is not running; leave nothing behind.
+
+        What still has no verdict after `patience` seconds, where that is given, is ended without one: its future is
+        cancelled, or an `infrastructure_error`.
+        """
         ...
 
 

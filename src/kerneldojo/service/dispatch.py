@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from kerneldojo.pool.executor import Choosy, DeviceState, Executor
-from kerneldojo.schema import Evaluation, Job
+from kerneldojo.schema import Evaluation, Job, Status
 from kerneldojo.service import endings, store
 from kerneldojo.service.journal import RETRY_SECONDS, Journal, StoreError, Write
 from kerneldojo.service.places import Places
@@ -203,6 +203,10 @@ class Dispatcher:
 
     def _end(self, run: Run, ending: Ending) -> None:
         if not run.is_cancelled and self.runs.get(run.entry.id) is run:
+            if self._is_ended and ending.columns["status"] == Status.INFRASTRUCTURE_ERROR:
+                # Most likely our own doing, as the executor was told to end: no verdict for anybody.
+                self._given_back(run)
+                return
             self._on_end(ending)
         self._release(run)
 
@@ -251,11 +255,11 @@ class Dispatcher:
                     del counter[name]
 
     async def stop(self) -> None:
-        """Close the executor; what it has not finished is queued again in the store."""
+        """Close the executor, which ends what runs; what it has not finished is queued again in the store."""
         self.is_stopped = True
         self._is_ended = True
         await asyncio.to_thread(self._hands.shutdown, wait=True)
-        await asyncio.to_thread(self._executor.close, drain=False)
+        await asyncio.to_thread(self._executor.close, drain=False, patience=0.0)
         self._reader.close()
         await asyncio.sleep(0)
         for run in list(self.runs.values()):
