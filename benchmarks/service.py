@@ -70,7 +70,7 @@ class Stub:
     def devices(self) -> Sequence[DeviceState]:
         return [DeviceState(name="stub", kind="cpu")]
 
-    def close(self, *, drain: bool = True) -> None:
+    def close(self, *, drain: bool = True, patience: float | None = None) -> None:
         return
 
 

@@ -390,6 +390,22 @@ def test_nothing_outlives_the_owner_of_a_pool(tmp_path: Path, monkeypatch: pytes
     assert not list(tmp_path.iterdir())
 
 
+def test_a_pool_that_is_closed_with_patience_ends_what_runs_longer() -> None:
+    """What was done in time has its verdict, what waited is given up, and nobody is blamed."""
+    others = set(workers())
+    pool = LocalPool([MODEL], num_slots=2, config=QUICK)
+    quick, slow, *waiting = [pool.submit(sleeper(nap, f"patience {nap}", timeout=600)) for nap in (1, 300, 301, 302)]
+    wait_until(lambda: quick.running() and slow.running() and any(": build" in text for text in running(pool)))
+    mine = set(workers()) - others
+    began = time.monotonic()
+    pool.close(drain=True, patience=4.0)
+    assert time.monotonic() - began < 20
+    wait([quick, slow, *waiting], 0)
+    assert quick.result().status is not Status.INFRASTRUCTURE_ERROR
+    assert [one.result().message for one in (slow, *waiting)] == ["the pool was stopped"] * 3
+    assert mine and not any(processes.is_alive(pid) for pid in mine)
+
+
 def test_closing_without_draining_cancels_what_has_not_begun(pool: LocalPool) -> None:
     """The last test of the shared pool: nothing can be asked of it afterwards."""
     worker_of(pool)

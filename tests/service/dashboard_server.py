@@ -50,7 +50,7 @@ class ShownExecutor:
     def devices(self) -> Sequence[DeviceState]:
         return self.shown
 
-    def close(self, *, drain: bool = True) -> None:
+    def close(self, *, drain: bool = True, patience: float | None = None) -> None:
         while not self._open.empty():
             self._open.get().cancel()
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+from kerneldojo.pool import LocalPool
 from kerneldojo.pool.executor import DeviceState
 from kerneldojo.pool.warmth import Warmth
 from kerneldojo.schema import Evaluation, Exploit, Job, KernelTime, Roofline, Status, Timing
@@ -56,7 +57,7 @@ class TextExecutor:
             for name in self._names
         ]
 
-    def close(self, *, drain: bool = True) -> None:
+    def close(self, *, drain: bool = True, patience: float | None = None) -> None:
         self.is_closed = True
         self.release.set()
         self._threads.shutdown(wait=drain, cancel_futures=not drain)
@@ -146,9 +147,14 @@ class JudgeExecutor:
     def devices(self) -> list[DeviceState]:
         return [DeviceState(name=self._device, kind="cpu")]
 
-    def close(self, *, drain: bool = True) -> None:
+    def close(self, *, drain: bool = True, patience: float | None = None) -> None:
         self._threads.shutdown(wait=drain, cancel_futures=not drain)
         self._judge.close()
+
+
+def pooled(devices: list[str]) -> LocalPool:
+    """A pool of one slot, for `dojo serve --executor service_executors:pooled`."""
+    return LocalPool(["model:h100"], num_slots=1)
 
 
 def real(devices: list[str]) -> JudgeExecutor:

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,17 @@ import httpx
 import pytest
 import uvicorn
 from service_app import order
+from service_executors import TextExecutor
 from service_process import ServiceProcess
 
+from kerneldojo.service import ServiceConfig, create_app
 from kerneldojo.service.connections import Connection
+from kerneldojo.service.core import Service
+
+ABANDONED = {
+    "/evaluate": {"task_id": "x", "reference_code": "x", "kernel_code": "wait", "entry_point": "Model", "timeout": 300},
+    "/v1/tasks/x?wait=60": None,
+}
 
 HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -115,3 +123,36 @@ def test_a_service_has_files_for_all_requests_that_may_wait(tmp_path: Path) -> N
         limits = Path(f"/proc/{service.process.pid}/limits").read_text()
     ((soft, hard),) = re.findall(r"Max open files +(\d+) +(\d+)", limits)
     assert int(soft) >= min(4096, int(hard))
+
+
+def test_whoever_hangs_up_gives_the_place_to_wait_back(tmp_path: Path) -> None:
+    with listening(tmp_path) as (service, url):
+        batch = {"batch_id": "b", "tasks": [ABANDONED["/evaluate"]], "max_concurrent": 1}
+        with httpx.Client(base_url=url, timeout=0.3) as http:
+            for path, body in {**ABANDONED, "/evaluate/batch": batch}.items():
+                with pytest.raises(httpx.ReadTimeout):
+                    http.request("GET" if body is None else "POST", path, json=body)
+                assert len(service.waiters), f"{path} waits"
+        until = time.monotonic() + 10
+        while len(service.waiters):
+            assert time.monotonic() < until, "they wait although nobody is there"
+            time.sleep(0.05)
+        assert service.states["running"] == 1, "the task is judged all the same"
+
+
+@contextmanager
+def listening(folder: Path) -> Iterator[tuple[Service, str]]:
+    """A whole service behind a real socket, in a thread."""
+    executor = TextExecutor()
+    app = create_app(ServiceConfig(store=folder / "store.db"), executor)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, http=Connection, log_level="critical"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield app.state.service, f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        executor.release.set()
+        server.should_exit = True
+        thread.join()

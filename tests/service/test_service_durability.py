@@ -23,6 +23,11 @@ from kerneldojo.service import ServiceConfig, serve
 from kerneldojo.service.core import Service
 
 NUM_TASKS = 1000
+SWISH = (
+    "import torch\n\nclass Model(torch.nn.Module):\n"
+    "    def forward(self, x):\n        return torch.sigmoid(x) * x\n\n"
+    "def get_inputs():\n    return [torch.randn(8, 16)]\n\ndef get_init_inputs():\n    return []\n"
+)
 
 
 def job(source: str) -> Job:
@@ -153,6 +158,28 @@ def test_what_outlasts_the_grace_time_is_judged_after_the_next_start(tmp_path: P
         assert second.stop() == 0
 
 
+def test_a_pool_that_judges_ends_soon_after_the_grace_time_and_its_task_is_judged_later(tmp_path: Path) -> None:
+    """However long the task may still take; one that is alone in its worker is not blamed for the end of it."""
+    slow = Candidate(source="import time\ntime.sleep(300)\nclass ModelNew: pass\n")
+    work = Job(problem=Problem(name="p", source=SWISH), candidate=slow, device="model:h100", timeout=600)
+    with (
+        ServiceProcess(tmp_path, "--grace", "0.5", executor="pooled") as service,
+        Client(service.url) as client,
+    ):
+        client.submit(work, id="long")
+        deadline = time.monotonic() + 60
+        while not any(device.running for device in client.overview().devices):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        time.sleep(2.0)  # Now the candidate is being built, most likely.
+        began = time.monotonic()
+        assert service.stop() == 0
+        assert time.monotonic() - began < 15
+    assert "Traceback" not in "".join(service.lines)
+    with sqlite3.connect(tmp_path / "store.db") as database:
+        assert database.execute("SELECT state, attempts, status FROM tasks").fetchall() == [("queued", 0, None)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -217,12 +244,7 @@ def test_a_port_is_taken_before_a_service_is_ready(tmp_path: Path) -> None:
 
 def test_a_real_judge_behind_a_real_service(tmp_path: Path) -> None:
     """Candidates that do not compile, judged for real and quickly."""
-    source = (
-        "import torch\n\nclass Model(torch.nn.Module):\n"
-        "    def forward(self, x):\n        return torch.sigmoid(x) * x\n\n"
-        "def get_inputs():\n    return [torch.randn(8, 16)]\n\ndef get_init_inputs():\n    return []\n"
-    )
     with ServiceProcess(tmp_path, "--device", "cpu", executor="real") as service, Client(service.url) as client:
-        evaluation = client.judge(Problem(name="same", source=source), Candidate(source="class ModelNew(:\n"))
+        evaluation = client.judge(Problem(name="same", source=SWISH), Candidate(source="class ModelNew(:\n"))
         assert evaluation.status == "compile_error" and evaluation.problem_hash
         assert service.stop() == 0

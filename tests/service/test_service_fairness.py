@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from service_app import drive, order, running, until
 from service_executors import ChoosyExecutor, TextExecutor
 
 from kerneldojo.pool.config import MOST_OVERTAKEN
+from kerneldojo.pool.executor import DeviceState
+from kerneldojo.schema import Evaluation, Job
+from kerneldojo.service.places import Places
 from kerneldojo.service.queue import Entry, FairQueue
 
 CLIENTS = st.sampled_from("abc")
@@ -37,7 +42,7 @@ def test_everything_leaves_once_and_in_a_clients_order(tasks: list[tuple[str, in
     for client in "abc":
         own = [(-item.priority, item.sequence) for item in left if item.client == client]
         assert own == sorted(own)
-    assert not queue._heaps and not queue._served and not queue.clients() and queue.num_bytes == 0
+    assert not queue._lines and not queue._served and not queue.clients() and queue.num_bytes == 0
 
 
 @given(st.lists(CLIENTS, min_size=1, max_size=60))
@@ -72,7 +77,7 @@ def test_an_executor_may_choose_among_a_clients_tasks_of_one_priority(
         first = min(equal, key=lambda one: (ranks[one.problem], one.sequence))
         assert item is first or item is min(equal, key=lambda one: one.sequence)
     assert sorted(one.sequence for one in left) == list(range(len(tasks)))
-    assert not queue._overtaken and not queue._heaps
+    assert not queue._overtaken and not queue._lines
 
 
 def test_a_clients_first_task_is_overtaken_so_often_and_no_more() -> None:
@@ -118,3 +123,90 @@ def test_one_task_is_not_delayed_by_anothers_thousand(tmp_path: Path) -> None:
             assert order_of_judging.index("quiet high") < order_of_judging.index("quiet low")
 
     drive(test)
+
+
+class TwoDevices(TextExecutor):
+    """One slot on each of two devices, for the jobs that ask for it: another one waits until that is free."""
+
+    def __init__(self) -> None:
+        super().__init__(["model:h100", "cpu"], num_slots=2)
+        self._each = {name: ThreadPoolExecutor(1) for name in self._names}
+
+    def submit(self, job: Job) -> Future[Evaluation]:
+        return self._each[job.device].submit(self._judge, job)
+
+    def devices(self) -> list[DeviceState]:
+        return [one.model_copy(update={"num_slots": 1}) for one in super().devices()]
+
+
+def test_tasks_for_one_device_leave_the_others_their_slots(tmp_path: Path) -> None:
+    """Also when they are a client's own, come first, and were left by an earlier service."""
+
+    async def test() -> None:
+        executor = TwoDevices()
+        async with running(tmp_path, executor) as r:
+            busy = [order(f"wait {i}", id=f"busy{i}", device="model:h100", priority="high") for i in range(3)]
+            await r.http.post("/v1/tasks/batch", json={"tasks": busy})
+            await r.http.post("/v1/tasks", json=order("passed", id="other", device="cpu"))
+            record = (await r.http.get("/v1/tasks/other", params={"wait": 10})).json()
+            assert record["state"] == "done"
+            assert (r.service.states["running"], r.service.states["queued"]) == (1, 2)
+            executor.release.set()
+            await until(lambda: r.service.states["done"] == 4)
+
+    drive(test)
+
+
+def test_what_is_left_by_an_earlier_service_waits_for_its_own_device_too(tmp_path: Path) -> None:
+    async def leave() -> None:
+        executor = TextExecutor(["cpu"], num_slots=1)
+        async with running(tmp_path, executor) as r:
+            await r.http.post("/v1/tasks", json=order("wait", id="first", device="cpu"))
+            left = [order(f"wait {i}", id=f"busy{i}", device="model:h100") for i in range(3)]
+            await r.http.post("/v1/tasks/batch", json={"tasks": left})
+            await r.http.post("/v1/tasks", json=order("passed", id="other", device="cpu"))
+            await until(lambda: r.service.states["running"] == 1)
+
+    async def test() -> None:
+        async with running(tmp_path, TwoDevices()) as r:
+            assert (await r.http.get("/v1/tasks/other", params={"wait": 10})).json()["state"] == "done"
+            assert r.executor.seen[-1].device == "cpu"
+            r.executor.release.set()
+
+    drive(leave)
+    drive(test)
+
+
+SLOTS = (("cuda:0", "cuda", 2), ("cuda:1", "cuda", 2), ("cpu", "cpu", 1))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "with_it", "is_full"),
+    [
+        ("cuda:0", {}, False),
+        ("cuda:0", {"cuda:0": 2}, True),
+        ("cuda:1", {"cuda:0": 2}, False),
+        ("cuda", {"cuda:0": 2}, False),
+        ("auto", {"cuda:0": 2, "cuda": 2}, True),
+        ("cuda:1", {"cuda": 3}, False),  # They leave it a slot.
+        ("cuda:1", {"cuda": 4}, True),
+        ("cpu", {"cuda:0": 2, "auto": 2}, False),
+        ("tpu", {"cpu": 1}, False),  # The executor will say that it has none.
+    ],
+)
+def test_a_device_is_full_when_what_only_it_may_serve_fills_it(
+    wanted: str, with_it: dict[str, int], is_full: bool
+) -> None:
+    places = Places()
+    places.see([DeviceState.model_validate({"name": n, "kind": k, "num_slots": s}) for n, k, s in SLOTS])
+    assert places.is_full(wanted, Counter(with_it)) is is_full
+
+
+def test_a_client_that_asks_for_very_many_devices_gets_all_its_tasks() -> None:
+    queue = FairQueue()
+    for i in range(200):
+        queue.push(Entry(f"t{i}", i, "a", 1, 10, device=f"cuda:{i}"))
+    popped = [queue.pop(Counter(), is_full=lambda device: device == "cuda:0") for _ in range(199)]
+    assert {one.id for one in popped if one is not None} == {f"t{i}" for i in range(1, 200)}
+    assert queue.pop(Counter(), is_full=lambda device: device == "cuda:0") is None and "t0" in queue
+    assert queue.remove("t0") and not queue.clients()

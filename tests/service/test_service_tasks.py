@@ -146,6 +146,43 @@ def test_a_task_that_waits_past_its_deadline_ends_unscored(tmp_path: Path) -> No
     drive(test)
 
 
+def test_a_task_that_becomes_overdue_between_two_rounds_is_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kerneldojo.service.housekeeping.TICK_SECONDS", 1.5)
+
+    async def test() -> None:
+        executor = TextExecutor(num_slots=1)
+        async with running(tmp_path, executor) as r:
+            await r.http.post("/v1/tasks", json=order("wait", id="first"))
+            await r.http.post("/v1/tasks", json=order("passed", id="late", deadline_seconds=0.1))
+            await asyncio.sleep(0.3)
+            executor.release.set()
+            await r.http.get("/v1/tasks/first", params={"wait": 20})
+            assert (await r.http.get("/v1/tasks/late", params={"wait": 20})).json()["expired"]
+            assert len(executor.seen) == 1
+            await until(lambda: r.service.states == {"done": 2, "queued": 0, "running": 0})
+
+    drive(test)
+
+
+def test_what_became_overdue_while_there_was_no_service_is_not_started(tmp_path: Path) -> None:
+    async def leave() -> None:
+        async with running(tmp_path, TextExecutor(num_slots=1)) as r:
+            await r.http.post("/v1/tasks", json=order("wait", id="first"))
+            await r.http.post("/v1/tasks", json=order("passed", id="late", deadline_seconds=0.3))
+
+    async def test() -> None:
+        async with running(tmp_path) as r:
+            record = TaskRecord.model_validate_json((await r.http.get("/v1/tasks/late", params={"wait": 20})).content)
+            assert record.expired and record.attempts == 0
+            assert not any("passed" in job.candidate.source for job in r.executor.seen)
+
+    drive(leave)
+    time.sleep(0.4)
+    drive(test)
+
+
 def test_faults_of_the_executor_end_as_ours_and_leak_nothing(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as r:
@@ -347,6 +384,32 @@ def test_a_store_that_cannot_be_written_refuses_work_and_keeps_verdicts(tmp_path
     drive(test)
 
 
+def test_overdue_tasks_that_cannot_be_ended_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Very many of them, and a store that stays locked: work is still refused, and memory does not grow."""
+    monkeypatch.setattr("kerneldojo.service.housekeeping.TICK_SECONDS", 0.05)
+    monkeypatch.setattr("kerneldojo.service.journal.MAX_GROUP", 32)
+
+    async def test() -> None:
+        async with running(tmp_path, TextExecutor(num_slots=1)) as r:
+            await r.http.post("/v1/tasks", json=order("wait", id="first"))
+            late = [order(f"late {i}", deadline_seconds=0.5) for i in range(100)]
+            await r.http.post("/v1/tasks/batch", json={"tasks": late})
+            r.service.storage.writer.execute("PRAGMA busy_timeout = 50")
+            other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            await until(lambda: len(r.service.journal) >= 100)
+            for _ in range(3):
+                refused = await asyncio.wait_for(r.http.post("/v1/tasks", json=order("passed")), 5)
+                assert refused.status_code == 503
+            assert len(r.service.journal) == 100
+            other.execute("ROLLBACK")
+            await until(lambda: r.service.states["done"] == 100)
+            assert (await r.http.post("/v1/tasks", json=order("passed"))).status_code == 202
+            r.executor.release.set()
+
+    drive(test)
+
+
 def test_one_store_has_one_service(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path):
@@ -418,7 +481,7 @@ def test_nothing_of_an_ended_task_stays_in_memory(tmp_path: Path) -> None:
             await until(lambda: r.service.states["done"] == 150)
             dispatcher = r.service.dispatcher
             assert not dispatcher.runs and not len(dispatcher.queue) and not dispatcher.queue.num_bytes
-            assert not dispatcher.queue._heaps and not dispatcher.queue._served and not dispatcher._running_clients
+            assert not dispatcher.queue._lines and not dispatcher.queue._served and not dispatcher._running_clients
             assert not r.service.waiters._mailboxes and not len(r.service.journal)
             assert r.service._reserved == [0, 0]
 

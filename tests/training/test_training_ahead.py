@@ -82,7 +82,7 @@ class LateJudge(TextJudge):
                 future, verdict = held.pop(self.random.randrange(len(held)))
                 future.set_result(verdict)
 
-    def close(self, *, drain: bool = True) -> None:
+    def close(self, *, drain: bool = True, patience: float | None = None) -> None:
         self.queue.put(None)
         self.thread.join()
 

@@ -95,7 +95,7 @@ class TextJudge:
     def devices(self) -> tuple[()]:
         return ()
 
-    def close(self, *, drain: bool = True) -> None:
+    def close(self, *, drain: bool = True, patience: float | None = None) -> None:
         pass
 
 

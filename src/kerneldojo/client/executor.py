@@ -142,20 +142,21 @@ class ClientExecutor:
         self._overview_at = time.monotonic()
         return found
 
-    def close(self, *, drain: bool = True) -> None:
-        """Take no more jobs; wait for those accepted if `drain`, else cancel them."""
+    def close(self, *, drain: bool = True, patience: float | None = None) -> None:
+        """Take no more jobs; wait for those accepted if `drain`, for so many seconds if told, then cancel them."""
         with self._lock:
             if self._is_closed:
                 return
             self._is_closed = True
-            open_now = list(self._open)
-        for future in open_now:
-            if not drain:
-                future.cancel()
+        until = time.monotonic() + (patience if drain and patience is not None else float("inf") if drain else 0.0)
         while True:
             with self._lock:
-                if not self._open:
-                    break
+                open_now = list(self._open)
+            if not open_now:
+                break
+            if time.monotonic() >= until:
+                for future in open_now:
+                    future.cancel()
             time.sleep(0.02)
         self._end()
 

@@ -35,6 +35,6 @@ class Counting:
         """Of the executor inside."""
         return self.inner.devices()
 
-    def close(self, *, drain: bool = True) -> None:
+    def close(self, *, drain: bool = True, patience: float | None = None) -> None:
         """Close the executor inside."""
-        self.inner.close(drain=drain)
+        self.inner.close(drain=drain, patience=patience)

@@ -125,13 +125,16 @@ class Dispatcher:
             reason="" if is_healthy else reasons[0],
             running=tuple(f"{name}: {stage}" for name, stage in running),
             num_done=sum(slot.num_done for slot in slots),
+            num_slots=sum(slot.num_lanes for slot in slots),
         )
 
-    def close(self, *, drain: bool = True) -> None:
+    def close(self, *, drain: bool = True, patience: float | None = None) -> None:
         """See `Executor.close`; what no device can do any more ends as `infrastructure_error`."""
         with self._changed:
             if self._state == "open":
                 self._state = "draining"
+            if patience is not None:
+                threading.Thread(target=self._abort, args=(patience,), name="end of a pool", daemon=True).start()
             if not drain:
                 for future in [future for task in self._schedule.idle() for future in task.futures]:
                     future.cancel()
@@ -159,13 +162,37 @@ class Dispatcher:
         self._cache.close()
         atexit.unregister(self._close_at_exit)
 
+    def _abort(self, patience: float) -> None:
+        """End what is still open then, until nothing is: a worker may have come up, or a job gone in, meanwhile."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._num_open, patience)
+        while self._stop_all():
+            with self._changed:
+                self._changed.wait_for(lambda: not self._num_open, 0.5)
+
+    def _stop_all(self) -> bool:
+        """Give up what waits and kill what runs; whether there was anything."""
+        with self._changed:
+            if not self._num_open:
+                return False
+            self._state = "stopping"
+            for task in self._schedule.idle():
+                self._give_up(task, "the pool was stopped")
+            slots = list(self._slots)
+        aborts = [threading.Thread(target=slot.abort, daemon=True) for slot in slots]
+        for abort in aborts:
+            abort.start()
+        for abort in aborts:
+            abort.join()
+        return True
+
     def _close_at_exit(self) -> None:
         with self._changed:
             self._state = "stopping"
             for task in self._schedule.idle():
                 self._give_up(task, "the pool was stopped")
             slots = list(self._slots)
-        for slot in slots:
+        for slot in slots:  # The interpreter is ending: it starts no more threads.
             slot.abort()
         self.close(drain=False)
 

@@ -29,6 +29,8 @@ class DeviceState(Frozen):
     """What it does now: problem names with the stage they are in."""
     num_done: int = 0
     """Jobs finished since it joined."""
+    num_slots: int | None = None
+    """Its share of the executor's slots; None if it is not told. Who keeps a queue holds back what is beyond it."""
 
 
 class Executor(Protocol):
@@ -55,8 +57,12 @@ class Executor(Protocol):
         """What each device does now."""
         ...
 
-    def close(self, *, drain: bool = True) -> None:
-        """Stop taking jobs; finish those accepted if `drain`, else cancel what is not running; leave nothing behind."""
+    def close(self, *, drain: bool = True, patience: float | None = None) -> None:
+        """Stop taking jobs; finish those accepted if `drain`, else cancel what is not running; leave nothing behind.
+
+        What still has no verdict after `patience` seconds, where that is given, is ended without one: its future is
+        cancelled, or an `infrastructure_error`.
+        """
         ...
 
 

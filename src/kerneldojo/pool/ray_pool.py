@@ -155,9 +155,9 @@ class RayPool(Dispatcher):
         make = partial(SupervisedWorker, device, node_id, num_lanes, part, self.config)
         return Slot(self, device, num_lanes, make, lambda: None, self.config)
 
-    def close(self, *, drain: bool = True) -> None:
+    def close(self, *, drain: bool = True, patience: float | None = None) -> None:
         """See `Executor.close`."""
-        super().close(drain=drain)
+        super().close(drain=drain, patience=patience)
         self._stop.set()
         self._scanner.join()
         if self._is_ours:

@@ -7,8 +7,8 @@ import logging
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
 from typing import Any
 
 from kerneldojo.pool.executor import Executor
@@ -33,6 +33,9 @@ from kerneldojo.service.waiting import Onlooker, Tally, Waiters
 
 log = logging.getLogger(__name__)
 
+WATCH_SECONDS = 1.0
+"""How often a request that waits is looked at: whether its client is still there."""
+
 
 class Service:
     """Tasks from acceptance to verdict. Takes ownership of the executor: `stop` closes it."""
@@ -54,6 +57,8 @@ class Service:
         self._storage: Store | None = None
         self.started_at = time.monotonic()
         self._reserved = [0, 0]
+        self._ending: set[str] = set()
+        """Tasks whose ending waits for the disk."""
         self.lookout = Lookout(self)
 
     # Life
@@ -101,6 +106,7 @@ class Service:
             self.executor,
             self.storage,
             self.journal,
+            devices=lambda: self.lookout.known_devices,
             on_start=self._started,
             on_return=self._returned,
             on_end=self._reached,
@@ -195,7 +201,15 @@ class Service:
             if insertion.is_new:
                 self.states["queued"] += 1
                 self.dispatcher.push(
-                    Entry(task.id, insertion.sequence, task.client, task.priority, task.num_bytes, task.problem_hash)
+                    Entry(
+                        task.id,
+                        insertion.sequence,
+                        task.client,
+                        task.priority,
+                        task.num_bytes,
+                        task.problem_hash,
+                        task.device,
+                    )
                 )
                 self._publish(task.id)
 
@@ -247,10 +261,18 @@ class Service:
     def _reached(self, ending: Ending) -> None:
         self.write_ending(ending, (TaskState.RUNNING,))
 
+    def expire(self, task_id: str) -> None:
+        """End a queued task whose deadline has passed; once, however long the disk takes."""
+        if task_id not in self._ending:
+            self.write_ending(endings.expired(task_id), (TaskState.QUEUED,))
+
     def write_ending(self, ending: Ending, from_states: tuple[TaskState, ...]) -> None:
         """End a task if it is in one of `from_states`: on disk first, then for all who wait."""
 
+        self._ending.add(ending.id)
+
         def settle(changed: bool) -> None:
+            self._ending.discard(ending.id)
             if changed is True:
                 self.dispatcher.queue.remove(ending.id)
                 self.statuses[ending.columns["status"]] += 1
@@ -285,14 +307,23 @@ class Service:
 
     # Waiting
 
-    async def wait(self, task_ids: Sequence[str], timeout: float) -> None:
+    async def wait(
+        self, task_ids: Sequence[str], timeout: float, is_abandoned: Callable[[], Awaitable[bool]] | None = None
+    ) -> None:
         """Return when all of these tasks have ended, when `timeout` seconds have passed, or when the service stops.
+
+        Also when nobody waits any more, which is asked about once a second: there are only so many places to wait.
 
         Raises:
             Busy: too many requests wait already.
         """
-        async for _ in self.follow(task_ids, timeout=timeout):
-            pass
+        asked_at = time.monotonic()
+        async with aclosing(self.follow(task_ids, timeout=timeout, pulse=WATCH_SECONDS)) as ended:
+            async for _ in ended:
+                if time.monotonic() - asked_at >= WATCH_SECONDS:
+                    if is_abandoned is not None and await is_abandoned():
+                        return
+                    asked_at = time.monotonic()
 
     async def follow(
         self, task_ids: Sequence[str], *, timeout: float = float("inf"), pulse: float = 15.0

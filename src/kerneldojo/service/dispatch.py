@@ -12,14 +12,15 @@ import logging
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from kerneldojo.pool.executor import Choosy, Executor
-from kerneldojo.schema import Evaluation, Job
+from kerneldojo.pool.executor import Choosy, DeviceState, Executor
+from kerneldojo.schema import Evaluation, Job, Status
 from kerneldojo.service import endings, store
 from kerneldojo.service.journal import RETRY_SECONDS, Journal, StoreError, Write
+from kerneldojo.service.places import Places
 from kerneldojo.service.queue import Entry, FairQueue
 from kerneldojo.service.reader import Reader
 from kerneldojo.service.store import Ending, Store
@@ -53,14 +54,21 @@ class Dispatcher:
         storage: Store,
         journal: Journal,
         *,
+        devices: Callable[[], Sequence[DeviceState]],
         on_start: Callable[[str], None],
         on_return: Callable[[str], None],
         on_end: Callable[[Ending], None],
     ) -> None:
-        """Called on the loop's thread: with each task started, each one queued again, and each verdict reached."""
+        """`devices` tells what is known of them without asking the executor, which may take its time.
+
+        The others are called on the loop's thread: with each task started, each one queued again, and each verdict
+        reached.
+        """
         self._executor = executor
         self._choosy = executor if isinstance(executor, Choosy) else None
         self._journal = journal
+        self._devices = devices
+        self._places = Places()
         self._on_start = on_start
         self._on_return = on_return
         self._on_end = on_end
@@ -69,6 +77,8 @@ class Dispatcher:
         # Opened while there are files to be had: a task must not end because too many clients are connected.
         self._reader: Reader = storage.reader()
         self._running_clients: Counter[str] = Counter()
+        self._running_devices: Counter[str] = Counter()
+        """Tasks with the executor, by the device that each asked for."""
         self.queue = FairQueue()
         self.runs: dict[str, Run] = {}
         self.is_stopped = False
@@ -87,16 +97,20 @@ class Dispatcher:
         self.pump()
 
     def pump(self) -> None:
-        """Start tasks while there are free slots."""
+        """Start tasks while there are free slots, for each device as many as it has itself."""
         slots = self._executor.num_slots
+        self._places.see(self._devices())
         while (
             len(self.runs) < slots
             and not self.is_stopped
             and not self.is_broken
             and len(self._journal) < MAX_UNWRITTEN
-            and (entry := self.queue.pop(self._running_clients, self._rank)) is not None
+            and (entry := self.queue.pop(self._running_clients, self._rank, self._is_full)) is not None
         ):
             self._start(entry)
+
+    def _is_full(self, device: str) -> bool:
+        return self._places.is_full(device, self._running_devices)
 
     def _rank(self, problem_hash: str) -> int:
         """See `Choosy.rank`; of tasks on their way the executor has not heard, and they take what it has at hand."""
@@ -110,6 +124,7 @@ class Dispatcher:
         run = Run(entry, time.monotonic())
         self.runs[entry.id] = run
         self._running_clients[entry.client] += 1
+        self._running_devices[entry.device] += 1
 
         def settle(started: bool | StoreError) -> None:
             if isinstance(started, StoreError):
@@ -117,6 +132,7 @@ class Dispatcher:
                 self._forget(run)
                 self.queue.push(entry)
             elif not started or run.is_cancelled:
+                # One whose deadline has passed is housekeeping's to end.
                 self._release(run)
             elif self._is_ended:
                 self._given_back(run)
@@ -187,6 +203,10 @@ class Dispatcher:
 
     def _end(self, run: Run, ending: Ending) -> None:
         if not run.is_cancelled and self.runs.get(run.entry.id) is run:
+            if self._is_ended and ending.columns["status"] == Status.INFRASTRUCTURE_ERROR:
+                # Most likely our own doing, as the executor was told to end: no verdict for anybody.
+                self._given_back(run)
+                return
             self._on_end(ending)
         self._release(run)
 
@@ -226,16 +246,20 @@ class Dispatcher:
     def _forget(self, run: Run) -> None:
         if self.runs.get(run.entry.id) is run:
             del self.runs[run.entry.id]
-            self._running_clients[run.entry.client] -= 1
-            if self._running_clients[run.entry.client] <= 0:
-                del self._running_clients[run.entry.client]
+            for counter, name in (
+                (self._running_clients, run.entry.client),
+                (self._running_devices, run.entry.device),
+            ):
+                counter[name] -= 1
+                if counter[name] <= 0:
+                    del counter[name]
 
     async def stop(self) -> None:
-        """Close the executor; what it has not finished is queued again in the store."""
+        """Close the executor, which ends what runs; what it has not finished is queued again in the store."""
         self.is_stopped = True
         self._is_ended = True
         await asyncio.to_thread(self._hands.shutdown, wait=True)
-        await asyncio.to_thread(self._executor.close, drain=False)
+        await asyncio.to_thread(self._executor.close, drain=False, patience=0.0)
         self._reader.close()
         await asyncio.sleep(0)
         for run in list(self.runs.values()):

@@ -7,8 +7,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from kerneldojo.service import endings, store
-from kerneldojo.service.records import TaskState
+from kerneldojo.service import store
 
 if TYPE_CHECKING:
     from kerneldojo.service.core import Service
@@ -32,8 +31,9 @@ async def keep_house(service: Service) -> None:
         rounds += 1
         try:
             for task_id in service.reader.overdue(time.time(), GROUP):
-                service.write_ending(endings.expired(task_id), (TaskState.QUEUED,))
+                service.expire(task_id)
             service.dispatcher.pump()
+            await service.lookout.devices()  # So that the next tasks go by the slots that there are by then.
             if rounds % PRUNE_EVERY == 0:
                 await prune(service)
             for viewer in {onlooker.viewer for onlooker in service.onlookers}:

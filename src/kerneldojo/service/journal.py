@@ -102,10 +102,13 @@ class Journal:
         log.error("the store refused %d writes: %s", len(group), error)
         self.is_failing = True
         failure = StoreError(f"the store cannot be written: {error}")
-        given_up = [write for write in group if not write.must_succeed]
+        with self._wake:
+            # Those behind it too: what is tried again goes first, and may be so much that nothing else is tried.
+            tried = [*group, *self._pending]
+            given_up = [write for write in tried if not write.must_succeed]
+            self._pending = deque(write for write in tried if write.must_succeed)
         self._settle(given_up, [failure] * len(given_up))
         with self._wake:
-            self._pending.extendleft(reversed([write for write in group if write.must_succeed]))
             if self._closing:
                 # The tasks of these verdicts are still marked as running on disk: they are judged again.
                 log.error(

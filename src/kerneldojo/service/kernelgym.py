@@ -59,13 +59,15 @@ def kernelgym_router(service: Service) -> APIRouter:
     )
     async def evaluate(request: Request) -> EvaluationResponse:
         """Judge one kernel; answers when it is judged, or with `processing` shortly before the client would give up."""
-        return await _evaluate(await read_body(request, EvaluationRequest), viewer_of(request))
+        return await _evaluate(await read_body(request, EvaluationRequest), request)
 
-    async def _evaluate(asked: EvaluationRequest, viewer: Viewer) -> EvaluationResponse:
+    async def _evaluate(asked: EvaluationRequest, request: Request) -> EvaluationResponse:
+        viewer = viewer_of(request)
         (accepted,) = await service.submit([asked.submission()], viewer)
         if accepted.error:
             raise HTTPException(409, f"the task {accepted.id} has other code, or is not yours")
-        await service.wait([accepted.id], min(HOLD_SHARE * asked.timeout, MAX_HOLD_SECONDS))
+        seconds = min(HOLD_SHARE * asked.timeout, MAX_HOLD_SECONDS)
+        await service.wait([accepted.id], seconds, request.is_disconnected)
         return _response(accepted.id, viewer)
 
     @router.post(
@@ -86,7 +88,8 @@ def kernelgym_router(service: Service) -> APIRouter:
                 409, f"{len(conflicts)} tasks have other code or are not yours, the first is {conflicts[0]}"
             )
         longest = max(task.timeout for task in asked.tasks)
-        await service.wait([task.id for task in found], min(HOLD_SHARE * longest, MAX_HOLD_SECONDS))
+        seconds = min(HOLD_SHARE * longest, MAX_HOLD_SECONDS)
+        await service.wait([task.id for task in found], seconds, request.is_disconnected)
         results = [_response(task.id, viewer) for task in found]
         failed = sum(result.status in (GymStatus.FAILED, GymStatus.TIMEOUT, GymStatus.CANCELLED) for result in results)
         completed = sum(result.status is GymStatus.COMPLETED for result in results)
@@ -110,7 +113,7 @@ def kernelgym_router(service: Service) -> APIRouter:
     async def submit_workflow(request: Request) -> WorkflowResponse:
         """The same as `/evaluate`, in an envelope; the only workflow is `kernelbench`."""
         asked = await read_body(request, WorkflowRequest)
-        return _enveloped(await _evaluate(asked.evaluation(), viewer_of(request)))
+        return _enveloped(await _evaluate(asked.evaluation(), request))
 
     @router.get("/workflow/results/{task_id}", response_model=WorkflowResponse, responses=NOT_FOUND)
     async def workflow_results(request: Request, task_id: TaskIdPath) -> WorkflowResponse:

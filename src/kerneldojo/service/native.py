@@ -141,14 +141,18 @@ def native_router(service: Service, metrics: Metrics) -> APIRouter:
         """One task; with `wait`, as soon as it has ended, or after that many seconds as it is then."""
         row = seen(task_id, viewer_of(request))
         if wait > 0 and not TaskState(row["state"]).is_terminal:
-            await service.wait([task_id], wait)
+            await service.wait([task_id], wait, request.is_disconnected)
             row = seen(task_id, viewer_of(request))
         text = record_json(service.reader, row, with_job=include == "job")
         return Response(text, media_type="application/json")
 
     @router.delete("/tasks/{task_id}", response_model=TaskRecord, responses=NOT_FOUND)
     async def cancel_task(request: Request, task_id: TaskIdPath) -> Response:
-        """End a task without a verdict; one that has ended stays as it is. The answer is the task as it is now."""
+        """End a task without a verdict; one that has ended stays as it is. The answer is the task as it is now.
+
+        One that is running already is not stopped: its verdict is not kept, and its device is busy until it ends or
+        its time is up.
+        """
         seen(task_id, viewer_of(request))
         await service.cancel(task_id)
         row = seen(task_id, viewer_of(request))

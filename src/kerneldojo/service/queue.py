@@ -3,8 +3,8 @@
 Next is the client with the fewest tasks running, and among those the one that was served longest ago: one that
 submits ten thousand tasks, or very slow ones, delays another's single task by one slot and no more. Priorities order a
 client's own tasks, so nobody gains on others by calling everything urgent. Of its tasks of one priority those may go
-first, within bounds, for which the executor has something at hand (`pool.executor.Choosy`). The queue holds what is
-needed to choose, never a job.
+first, within bounds, for which the executor has something at hand (`pool.executor.Choosy`), and those for a device that
+is busy are passed over (`places`). The queue holds what is needed to choose, never a job.
 """
 
 from __future__ import annotations
@@ -15,6 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kerneldojo.pool.config import AFFINITY_WINDOW, MOST_OVERTAKEN
+
+MAX_LINES = 32
+"""Devices whose tasks a client may have in lines of their own: each choice looks at all of them. Who asks for more
+devices than that has the others' tasks in one line, which none of them holds up."""
+
+Item = tuple[int, int, str]
+"""What orders a line: the negative priority, the order of acceptance, and the id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,8 @@ class Entry:
     """Size of its job on disk."""
     problem: str = ""
     """Hash of its problem; empty for one that has waited since before the service was started."""
+    device: str = ""
+    """That it asks for."""
 
 
 class FairQueue:
@@ -38,7 +47,8 @@ class FairQueue:
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
-        self._heaps: dict[str, list[tuple[int, int, str]]] = {}
+        self._lines: dict[str, dict[str, list[Item]]] = {}
+        """Of each client a heap for each device."""
         self._waiting: Counter[str] = Counter()
         self._served: dict[str, int] = {}
         self._overtaken: Counter[str] = Counter()
@@ -59,7 +69,9 @@ class FairQueue:
     def push(self, entry: Entry) -> None:
         """Add a task."""
         self._entries[entry.id] = entry
-        heapq.heappush(self._heaps.setdefault(entry.client, []), (-entry.priority, entry.sequence, entry.id))
+        lines = self._lines.setdefault(entry.client, {})
+        line = entry.device if entry.device in lines or len(lines) < MAX_LINES else ""
+        heapq.heappush(lines.setdefault(line, []), (-entry.priority, entry.sequence, entry.id))
         self._waiting[entry.client] += 1
         self._served.setdefault(entry.client, 0)
         self.num_bytes += entry.num_bytes
@@ -70,33 +82,59 @@ class FairQueue:
         if entry is None:
             return False
         self._forget(entry)
-        # The heap keeps a stale item until it comes up; rebuilt when most of it is stale, so that it cannot grow.
-        heap = self._heaps.get(entry.client)
-        if heap is not None and len(heap) > 2 * self._waiting[entry.client] + 16:
-            live = [item for item in heap if self._is_live(item)]
-            heapq.heapify(live)
-            self._heaps[entry.client] = live
+        # A line keeps a stale item until it comes up; rebuilt when most are stale, so that they cannot pile up.
+        lines = self._lines.get(entry.client, {})
+        if sum(map(len, lines.values())) > 2 * self._waiting[entry.client] + 16:
+            for line, heap in list(lines.items()):
+                live = [item for item in heap if self._is_live(item)]
+                heapq.heapify(live)
+                if live:
+                    lines[line] = live
+                else:
+                    del lines[line]
         return True
 
-    def pop(self, running: Counter[str], rank: Callable[[str], int] = lambda _: 0) -> Entry | None:
-        """Take the next task; None if none waits.
+    def pop(
+        self,
+        running: Counter[str],
+        rank: Callable[[str], int] = lambda _: 0,
+        is_full: Callable[[str], bool] = lambda _: False,
+    ) -> Entry | None:
+        """Take the next task; None if none waits, or none that can be served now.
 
         Args:
             running: number of tasks of each client that run now.
             rank: how gladly the executor would take one on a problem, by its hash: see `pool.executor.Choosy`.
+            is_full: whether a task that asks for this device would only wait at the executor.
         """
-        if not self._entries:
-            return None
-        client = min(self._waiting, key=lambda name: (running[name], self._served[name]))
-        self._turn += 1
-        self._served[client] = self._turn
-        entry = self._choose(self._heaps[client], rank)
-        self._forget(entry)
-        return entry
+        full = {line: bool(line) and is_full(line) for line in set[str]().union(*self._lines.values())}
+        order = sorted(self._waiting, key=lambda name: (running[name], self._served[name]))
+        for client in order:
+            heap = self._first_line(client, full)
+            if heap:
+                self._turn += 1
+                self._served[client] = self._turn
+                entry = self._choose(heap, rank)
+                self._forget(entry)
+                return entry
+        return None
 
-    def _choose(self, heap: list[tuple[int, int, str]], rank: Callable[[str], int]) -> Entry:
-        """Take the best of a client's first tasks of one priority out of its heap; of equally good ones the first."""
-        passed: list[tuple[int, int, str]] = []
+    def _first_line(self, client: str, full: dict[str, bool]) -> list[Item]:
+        """The line whose first task is the client's first of those that can be served now; empty if there is none."""
+        lines = self._lines[client]
+        first: list[Item] = []
+        for line, heap in list(lines.items()):
+            while heap and not self._is_live(heap[0]):
+                heapq.heappop(heap)
+            if not heap:
+                del lines[line]
+            elif not full[line] and (not first or heap[0] < first[0]):
+                first = heap
+        return first
+
+    def _choose(self, heap: list[Item], rank: Callable[[str], int]) -> Entry:
+        """Take the best of a line's first tasks of one priority out of it; of equally good ones the first."""
+        passed: list[Item] = []
         best: tuple[int, Entry] | None = None
         ranks = {"": 0}
         while heap and len(passed) < AFFINITY_WINDOW:
@@ -114,7 +152,7 @@ class FairQueue:
                 best = ranks[entry.problem], entry
             if not best[0]:
                 break
-        assert best is not None, "a client has a heap as long as it has tasks"
+        assert best is not None, "a line that was chosen has a task"
         for item in passed:
             if item[2] != best[1].id:
                 heapq.heappush(heap, item)
@@ -122,7 +160,7 @@ class FairQueue:
             self._overtaken[passed[0][2]] += 1
         return best[1]
 
-    def _is_live(self, item: tuple[int, int, str]) -> bool:
+    def _is_live(self, item: Item) -> bool:
         entry = self._entries.get(item[2])
         return entry is not None and entry.sequence == item[1]
 
@@ -134,5 +172,5 @@ class FairQueue:
         if not self._waiting[entry.client]:
             # A client without tasks leaves nothing behind; it starts as never served when it returns.
             del self._waiting[entry.client]
-            del self._heaps[entry.client]
+            del self._lines[entry.client]
             del self._served[entry.client]

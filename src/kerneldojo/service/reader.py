@@ -82,10 +82,11 @@ class Reader:
     def unfinished(self) -> Iterable[Entry]:
         """All queued tasks, in the order of acceptance."""
         statement = (
-            "SELECT id, sequence, client, priority, num_bytes FROM tasks WHERE state = 'queued' ORDER BY sequence"
+            "SELECT id, sequence, client, priority, num_bytes, device FROM tasks"
+            " WHERE state = 'queued' ORDER BY sequence"
         )
         for row in self._connection.execute(statement):
-            yield Entry(*row)
+            yield Entry(*row[:5], device=row[5])
 
     def counts(self) -> list[tuple[str, str | None, int]]:
         """Number of tasks by state and verdict."""

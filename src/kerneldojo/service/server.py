@@ -98,13 +98,13 @@ def serve(
     try:
         listener = _listen(config)
     except ValueError:
-        executor.close(drain=False)
+        executor.close(drain=False, patience=0.0)
         raise
     try:
         app = create_app(config, executor, routers)
     except ValueError:
         listener.close()
-        executor.close(drain=False)
+        executor.close(drain=False, patience=0.0)
         raise
     service: Service = app.state.service
     settings = uvicorn.Config(
@@ -129,7 +129,7 @@ def serve(
         listener.close()
         if not service.is_stopped:
             # It could not start, or was told twice to end: nothing that the executor started may be left behind.
-            executor.close(drain=False)
+            executor.close(drain=False, patience=0.0)
 
 
 def _allow_files(number: int) -> None:

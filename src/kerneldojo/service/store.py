@@ -186,11 +186,13 @@ def _insert(connection: sqlite3.Connection, task: NewTask) -> Insertion:
 
 
 def start(connection: sqlite3.Connection, task_id: str) -> bool:
-    """Mark a queued task as running; whether it was queued."""
+    """Mark a queued task as running; whether it was queued and in time: an overdue one stays as it is, to be ended."""
     statement = (
-        "UPDATE tasks SET state = 'running', started_at = ?, attempts = attempts + 1 WHERE id = ? AND state = 'queued'"
+        "UPDATE tasks SET state = 'running', started_at = ?, attempts = attempts + 1"
+        " WHERE id = ? AND state = 'queued' AND (deadline_at IS NULL OR deadline_at >= ?)"
     )
-    return connection.execute(statement, (time.time(), task_id)).rowcount == 1
+    now = time.time()
+    return connection.execute(statement, (now, task_id, now)).rowcount == 1
 
 
 def finish(connection: sqlite3.Connection, ending: Ending, from_states: tuple[TaskState, ...]) -> bool:

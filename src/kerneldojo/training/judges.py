@@ -43,7 +43,7 @@ class NoJudge:
         """None."""
         return ()
 
-    def close(self, *, drain: bool = True) -> None:
+    def close(self, *, drain: bool = True, patience: float | None = None) -> None:
         """Nothing to close."""
 
 
