@@ -82,6 +82,23 @@ def test_a_second_that_dies_is_reaped_by_the_first_and_executed_by_itself(pair: 
     assert pid_of(pair[0]) == first
 
 
+def test_a_server_knows_how_often_it_died_and_not_how_often_it_was_closed(pair: Pair) -> None:
+    """Whether anybody has noticed or not; one that dies before it is warm has hosted nobody who could have done it."""
+    first, second = pair
+    first.wait_ready()
+    kill(pid_of(second))
+    assert (first.num_deaths, second.num_deaths) == (0, 1)
+    assert serves(second) and second.num_deaths == 1
+    second.close()
+    assert serves(second) and second.num_deaths == 1
+    second.close()
+    second.start()
+    assert second._process is not None
+    kill(second._process.pid)
+    assert second.num_deaths == 1
+    assert serves(second) and second.num_deaths == 1
+
+
 def test_a_first_that_is_closed_before_it_has_forked_takes_nobody_along(pair: Pair) -> None:
     pair[0].close()
     assert serves(pair[1])

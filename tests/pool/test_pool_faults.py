@@ -153,6 +153,19 @@ channel.receive(60)
 """
 
 
+SLOW_WORKER = """
+import socket, sys, time
+from kerneldojo.contestant.wire import Channel
+channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+channel.send({"ready": True})
+number = channel.receive(60)["id"]
+channel.send({"id": number, "begun": 0.1})
+for stage, seconds, nap in (("start", 0.1, 0.6), ("turn", None, 2.0), ("audit", 1.5, 1.8), ("build", 0.1, 600.0)):
+    channel.send({"id": number, "stage": stage, "seconds": seconds})
+    time.sleep(nap)
+"""
+
+
 DEAF_WORKER = """
 import socket, sys, time
 from kerneldojo.contestant.wire import Channel
@@ -178,6 +191,18 @@ def test_a_worker_that_cannot_be_killed_holds_nobody(tmp_path: Path, monkeypatch
     assert not worker.is_alive and not worker.is_gone
     kill()
     wait_until(lambda: worker.is_gone)
+
+
+def test_a_worker_hangs_once_a_stage_takes_longer_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not while it waits its turn behind others, nor because several stages take their time."""
+    play_worker(SLOW_WORKER, tmp_path, monkeypatch)
+    worker = worker_process.WorkerProcess(MODEL, 1, PoolConfig(margin_seconds=1.0))
+    stages: list[str] = []
+    with pytest.raises(WorkerLost) as lost:
+        worker.judge(MODEL, honest(salt="slow"), stages.append)
+    assert lost.value.cause == "hung"
+    assert stages == ["start", "turn", "audit", "build"]
+    worker.close()
 
 
 def play_worker(source: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,6 +347,16 @@ def test_a_fault_of_ours_is_tried_again(pool: LocalPool) -> None:
     kill_keepers(worker)
     assert future.result(180).status is Status.COMPILE_ERROR
     assert worker_of(pool) == worker
+
+
+def test_a_fork_server_that_dies_costs_its_worker_and_nobody_a_verdict(pool: LocalPool) -> None:
+    """Who was present may have done it, and is judged again alone."""
+    worker = worker_of(pool)
+    future = pool.submit(sleeper(2.0, "its server dies"))
+    wait_until(lambda: "swish: build" in running(pool))
+    processes.send(processes.children(worker), signal.SIGKILL)
+    assert future.result(180).status is Status.COMPILE_ERROR
+    assert worker_of(pool) != worker
 
 
 def test_a_fault_of_ours_that_does_not_end_is_told_and_not_remembered(pool: LocalPool) -> None:

@@ -33,7 +33,7 @@ def cluster() -> Generator[object]:
 def test_a_lost_node_costs_no_job_its_verdict(cluster: cluster_utils.Cluster) -> None:
     """A worker a machine is most of what this costs: so the one that joins late is the one that survives."""
     first = cluster.add_node(num_cpus=1)
-    pool = RayPool(cluster.address, [MODEL], config=PoolConfig(backoff_seconds=0.1))
+    pool = RayPool(cluster.address, [MODEL], config=PoolConfig(backoff_seconds=0.1, check_seconds=1.0))
     wait_until(lambda: len(pool.devices()) == 1 and pool.devices()[0].is_healthy)
     names = {state.name for state in pool.devices()}
     cluster.add_node(num_cpus=1)  # One that joins late takes its part.
@@ -49,7 +49,7 @@ def test_a_lost_node_costs_no_job_its_verdict(cluster: cluster_utils.Cluster) ->
     assert not {state.name for state in pool.devices() if state.is_healthy} & names
     assert pool.submit(broken("on a cluster")).result(120).status is Status.COMPILE_ERROR
     _one_loss_convicts_nobody(pool)
-    pool.close()
+    _closing_with_patience_ends_what_runs_longer(pool)
 
 
 def _one_loss_convicts_nobody(pool: RayPool) -> None:
@@ -62,6 +62,16 @@ def _one_loss_convicts_nobody(pool: RayPool) -> None:
     for pid in struck:
         os.kill(pid, signal.SIGKILL)
     assert "lost" not in future.result(180).message
+
+
+def _closing_with_patience_ends_what_runs_longer(pool: RayPool) -> None:
+    futures = [pool.submit(sleeper(nap, "patience", timeout=600)) for nap in (300.0, 301.0)]
+    wait_until(lambda: any(state.running for state in pool.devices()))
+    began = time.monotonic()
+    pool.close(drain=True, patience=1.0)
+    assert time.monotonic() - began < 60
+    assert [future.result(0).message for future in futures] == ["the pool was stopped"] * 2
+    assert not any(_is_worker(int(at.name)) for at in Path("/proc").iterdir() if at.name.isdigit())
 
 
 def _is_worker(pid: int) -> bool:

@@ -13,6 +13,7 @@ from concurrent.futures import CancelledError
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import httpx
 import pytest
 from service_process import ServiceProcess
 
@@ -29,7 +30,9 @@ from kerneldojo.client import (
     Unauthorized,
     Unreachable,
     WaitTimeout,
+    steps,
 )
+from kerneldojo.client.attempts import Send
 from kerneldojo.schema import Job
 
 PROBLEM = Problem(name="p", source="x")
@@ -130,6 +133,36 @@ def test_a_service_is_an_executor(service: ServiceProcess) -> None:
             executor.submit(job("late"))
     with pytest.raises(Unauthorized):
         ClientExecutor(service.url, token="not-a-token-of-theirs")
+
+
+def test_an_executor_of_a_service_is_closed_with_patience_and_cancels_what_takes_longer(
+    service: ServiceProcess,
+) -> None:
+    executor = ClientExecutor(service.url, token=TOKEN)
+    quick, slow = executor.submit(job("passed patience")), executor.submit(job("sleep 20 patience"))
+    began = time.monotonic()
+    executor.close(drain=True, patience=3.0)
+    assert time.monotonic() - began < 15
+    assert quick.result(0).correct and slow.cancelled()
+    with Client(service.url, token=TOKEN) as client:
+        assert "cancelled" in {task.state for task in client.tasks(limit=3).tasks}
+
+
+def test_a_newer_service_may_tell_more_than_a_client_knows() -> None:
+    """In what it wraps, too. Of what a client sends, a service refuses what it does not know."""
+    told = {
+        "/health": {"status": "healthy", "news": 3},
+        "/v1/tasks/t": {
+            "id": "t", "sequence": 1, "state": "done", "client": "me", "priority": "normal", "device": "cpu",
+            "submitted_at": 1.0, "problem": "p", "news": 1, "evaluation": {"status": "incorrect", "news": {"a": 2}},
+        },
+    }  # fmt: skip
+    for asked in (steps.health(), steps.get("t", ONCE)):
+        request = next(asked)
+        assert isinstance(request, Send)
+        with pytest.raises(StopIteration) as ended:
+            asked.send(httpx.Response(200, json=told[request.path]))
+        assert "news" not in ended.value.value.model_dump_json()
 
 
 def test_a_service_that_is_gone_is_said_once_and_waited_for_as_long_as_training_is_told(

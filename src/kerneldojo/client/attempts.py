@@ -112,7 +112,7 @@ def passing_trouble(reply: Reply) -> tuple[ClientError, float] | None:
 def problem_of(reply: httpx.Response) -> Problematic:
     """What the service said of a failure; a proxy between may say anything."""
     try:
-        return Problematic.model_validate_json(reply.content)
+        return Problematic.model_validate_json(reply.content, extra="ignore")
     except ValidationError:
         return Problematic(detail=reply.reason_phrase or "no reason given")
 
@@ -138,7 +138,7 @@ def call(request: Send, model: type[M], retries: Retries) -> Steps[M]:
         if trouble is None:
             assert isinstance(reply, httpx.Response)
             try:
-                return model.model_validate_json(reply.content)
+                return model.model_validate_json(reply.content, extra="ignore")
             except ValidationError as error:
                 raise ServerFault(f"not an answer of this service: {error.errors()[0]['msg']}") from None
         yield setback.pause(*trouble)

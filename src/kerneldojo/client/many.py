@@ -61,6 +61,6 @@ class Window:
         Raises:
             TaskCancelled: the task was cancelled.
         """
-        record = TaskRecord.model_validate_json(line)
+        record = TaskRecord.model_validate_json(line, extra="ignore")
         index = self._out.pop(record.id, None)
         return None if index is None else (index, verdict(record))

@@ -184,14 +184,14 @@ def health() -> Steps[Health]:
     reply = yield Send("GET", "/health", timeout=10.0)
     if isinstance(reply, httpx.Response) and reply.status_code == 503:
         try:
-            return Health.model_validate_json(reply.content)
+            return Health.model_validate_json(reply.content, extra="ignore")
         except ValidationError:
             raise Overloaded(problem_of(reply).detail) from None
     trouble = passing_trouble(reply)
     if trouble is not None:
         raise trouble[0]
     assert isinstance(reply, httpx.Response)
-    return Health.model_validate_json(reply.content)
+    return Health.model_validate_json(reply.content, extra="ignore")
 
 
 def job_of(problem: Problem, candidate: Candidate, settings: dict[str, Any]) -> Job:

@@ -143,6 +143,15 @@ class Judge:
             gpu = self._gpus.get(chosen.index) if chosen.kind == "cuda" else None
         return gpu is not None and gpu.is_broken()
 
+    def num_deaths(self, device: str) -> int:
+        """How many of its fork servers have ended by themselves so far, of those that a device needs."""
+        chosen = devices.parse(device)
+        if chosen.kind != "cuda":
+            return self._host.interpreting.num_deaths + self._host.compiling.num_deaths
+        with self._lock:
+            gpu = self._gpus.get(chosen.index)
+        return gpu.server.num_deaths if gpu is not None else 0
+
     def _gpu(self, index: int) -> CudaBench:
         from kerneldojo.judging.gpu import CudaBench
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from kerneldojo.devices.cuda.memory import is_out_of_memory
@@ -17,6 +19,7 @@ from kerneldojo.judging.audits import Auditor, refuse
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.hearing import Hearing
+from kerneldojo.judging.patience import TURN
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.verdict import Findings
@@ -82,6 +85,15 @@ def audit_on_cuda(
         return auditor.audit(problem, reference, protocol.precision, bench.limits(guest.room), fresh=fresh)
 
 
+@contextmanager
+def _inside(bench: Bench, findings: Findings, room: int, guest: Guest | None = None) -> Generator[Guest]:
+    """Wait for a place, and have it; see `Gate.admit`."""
+    with ExitStack() as stack:
+        with findings.stage(TURN):
+            inside = stack.enter_context(bench.gate.admit(room, guest))
+        yield inside
+
+
 def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: Findings, room: int) -> int | None:
     """Judge beside others; where next, if that came to nothing for want of memory.
 
@@ -89,7 +101,7 @@ def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: 
     that ran out of it is judged again alone, and a problem that does not fit where there is more.
     """
     alone = bench.gate.first_alone
-    with bench.gate.admit(room) as guest:
+    with _inside(bench, findings, room) as guest:
         try:
             Hearing(bench, auditor, language, findings, guest).hold()
             return None
@@ -122,7 +134,7 @@ def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: 
 
 def _judge_alone(bench: Bench, auditor: Auditor, language: Language, findings: Findings, room: int) -> int | None:
     """Judge with all of the device; where next, if even that was not enough memory."""
-    with built_ahead(bench, language, findings) as (ahead, workshop), bench.gate.admit(room, ahead) as guest:
+    with built_ahead(bench, language, findings) as (ahead, workshop), _inside(bench, findings, room, ahead) as guest:
         reason = f"the problem is too large for {bench.device}: inputs and answers do not fit beside each other"
         following, is_problems = bench.next_room(room), True
         try:

@@ -56,7 +56,15 @@ class ForkServer:
         """None also until one that another forks has said that it was born."""
         self._control: Channel | None = None
         self._ready = False
+        self._num_deaths = 0
         atexit.register(self.close)
+
+    @property
+    def num_deaths(self) -> int:
+        """How often it has ended by itself after it was warm; does not wait for one that is being started."""
+        process = self._process
+        is_dead = self._ready and process is not None and process.poll() is not None
+        return is_dead + self._num_deaths  # In this order: meanwhile it may be counted, and then is not dead any more.
 
     def start(self) -> None:
         """Start it without waiting until it is warm."""
@@ -167,7 +175,7 @@ class ForkServer:
                     self._control.send({"op": "spawn", **request}, fds)
                     return
                 except ChannelClosed:
-                    self._shut()
+                    self._shut(has_died=True)
                     if attempt == 2:
                         raise Infrastructure(f"the {self.flavour} fork server died") from None
                 except WireError as error:
@@ -184,7 +192,9 @@ class ForkServer:
         with self._lock:
             self._shut()
 
-    def _shut(self) -> None:
+    def _shut(self, *, has_died: bool = False) -> None:
+        if self._ready and (has_died or self._is_down()):
+            self._num_deaths += 1
         self._ready = False
         if self._process is None and self._control is not None:  # It may have said that it was born.
             with contextlib.suppress(WireError):

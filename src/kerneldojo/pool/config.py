@@ -35,7 +35,8 @@ class PoolConfig(Frozen):
     accept_seconds: float = Field(default=60.0, gt=0)
     """How long a ready worker may take to say that it has begun with a job."""
     margin_seconds: float = Field(default=300.0, gt=0)
-    """Beyond the candidate's own allowance: audit, reference, starting and ending processes. Then the worker hangs."""
+    """For starting and ending processes, and for others' windows, beyond what candidate and reference may take of their
+    own. A worker hangs in which one stage of a verdict takes longer than all that."""
     num_retries: int = Field(default=3, ge=0)
     """How often a job is tried again after a fault of ours that no candidate caused."""
     backoff_seconds: float = Field(default=0.5, gt=0)

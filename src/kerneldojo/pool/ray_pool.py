@@ -38,8 +38,6 @@ NODE_LOSS_SECONDS = 15.0
 """How long after the loss of an actor Ray may take to notice that its whole machine is gone."""
 LAST_WORDS_SECONDS = 10.0
 """How long all who were present at a loss may take to hear of it."""
-LONGEST_PROTOCOL_SECONDS = 600.0
-"""Allowance for the candidate of a job that names no timeout of its own: more than any protocol's."""
 
 
 class RayPool(Dispatcher):
@@ -217,8 +215,7 @@ class SupervisedWorker:
     def judge(self, device: str, job: Job, on_stage: Callable[[str], None]) -> Evaluation:
         """See `slot.AnyWorker`; stages are not told from afar."""
         on_stage("judging")
-        patience = (job.timeout or LONGEST_PROTOCOL_SECONDS) + self._config.margin_seconds + 60.0
-        answer = self._ask("judge", patience + self._config.accept_seconds, job.model_dump_json())
+        answer = self._ask("judge", None, job.model_dump_json())
         return Evaluation.model_validate_json(answer["verdict"])
 
     def ping(self) -> None:
@@ -244,7 +241,8 @@ class SupervisedWorker:
         with contextlib.suppress(RayError, ValueError):
             ray.kill(self._actor)
 
-    def _ask(self, what: str, patience: float, *arguments: str) -> dict[str, Any]:
+    def _ask(self, what: str, patience: float | None, *arguments: str) -> dict[str, Any]:
+        """Without `patience` for as long as the supervisor is there: how long its worker may take it knows itself."""
         with self._changed:
             if self._is_lost:  # A lane may be quicker than its keeper, and who was not in it has no part in the loss.
                 raise WorkerLost("elsewhere", "the worker was gone before the job reached it")
@@ -263,12 +261,20 @@ class SupervisedWorker:
             raise Sick(str(answer["sick"]))
         return answer
 
-    def _answer(self, what: str, patience: float, *arguments: str) -> dict[str, Any]:
+    def _answer(self, what: str, patience: float | None, *arguments: str) -> dict[str, Any]:
         try:
-            answer: dict[str, Any] = ray.get(getattr(self._actor, what).remote(*arguments), timeout=patience)
+            asked = getattr(self._actor, what).remote(*arguments)
+            while True:
+                try:
+                    answer: dict[str, Any] = ray.get(asked, timeout=patience or self._config.check_seconds)
+                    break
+                except GetTimeoutError:
+                    if patience is not None:
+                        raise
+                    ray.get(self._actor.say_here.remote(), timeout=2 * self._config.check_timeout_seconds)
         except GetTimeoutError:
             self._kill_actor()
-            raise WorkerLost("node", f"its supervisor did not answer within {patience:.0f} s") from None
+            raise WorkerLost("node", "its supervisor did not answer in time") from None
         except RayActorError as error:
             if self._is_killed:
                 raise WorkerLost("elsewhere", "its supervisor was ended for another's sake") from None

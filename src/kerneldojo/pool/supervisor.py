@@ -63,6 +63,10 @@ class Supervisor:
             return {"sick": str(sick)}
         return {}
 
+    def say_here(self) -> bool:
+        """That this process listens, whatever its worker does."""
+        return True
+
     def judge(self, job: str) -> dict[str, Any]:
         """Judge a job (JSON): a `verdict` (JSON), or how the worker was `lost`, or `sick`."""
         assert self._worker is not None

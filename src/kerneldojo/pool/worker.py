@@ -4,9 +4,9 @@
 
 Frames are those of `contestant.wire`: length-capped JSON. Sent to it: `{"op": "judge", "id": n, "device": name, "job":
 {...}}` and `{"op": "ping", "id": n}`. Sent by it: `{"ready": ...}` once, and for each job `begun` with the seconds that
-the candidate may take, `stage` as judging proceeds, and `verdict`. The worker dies with whoever started it: the kernel
-sees to that (PR_SET_PDEATHSIG), and a closed socket says the same. Its fork servers then find their own sockets
-closed and end with everything that they spawned.
+the candidate may take, each `stage` as it begins with the seconds that it may take (`judging.patience`), and `verdict`.
+The worker dies with whoever started it: the kernel sees to that (PR_SET_PDEATHSIG), and a closed socket says the same.
+Its fork servers then find their own sockets closed and end with everything that they spawned.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from kerneldojo.contestant.sandbox import linux, processes
+from kerneldojo.contestant.sandbox import linux
 from kerneldojo.contestant.wire import Channel, WireError
 from kerneldojo.judging.servers import Begun
 from kerneldojo.pool.config import PATIENCE
@@ -105,12 +105,13 @@ class Worker:
             os._exit(1)  # The pool is gone.
 
     def _verdict(self, number: int, message: dict[str, Any]) -> dict[str, Any]:
+        from kerneldojo.judging.patience import seconds_of
         from kerneldojo.judging.protocol import protocol
 
         job = Job.model_validate(message["job"])
         allowance = protocol(job.protocol, timeout=job.timeout).timeout
         self._tell({"id": number, "begun": allowance})
-        servers = set(processes.children(os.getpid()))
+        num_deaths = self._judge.num_deaths(message["device"])
         evaluation = self._judge.judge(
             job.problem,
             job.candidate,
@@ -120,14 +121,14 @@ class Worker:
             precision=job.precision,
             timeout=job.timeout,
             allow_degenerate=job.allow_degenerate,
-            on_stage=lambda stage: self._tell({"id": number, "stage": stage}),
+            on_stage=lambda stage: self._tell({"id": number, "stage": stage, "seconds": seconds_of(stage, allowance)}),
         )
         answer: dict[str, Any] = {
             "id": number,
             "verdict": evaluation.model_dump(mode="json", exclude={"timing_source"}),
         }
         if evaluation.status is Status.INFRASTRUCTURE_ERROR:
-            if any(not processes.is_alive(pid) for pid in servers):
+            if self._judge.num_deaths(message["device"]) > num_deaths:
                 answer["lost"] = "a fork server died"
             elif self._judge.is_broken(message["device"]):
                 answer["broken"] = "the judge's own context on the device broke"

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 _GLANCE_SECONDS = 0.2
 """How often whoever waits for a worker to start looks whether it is still wanted."""
+_LOOK_SECONDS = 1.0
+"""How often whoever waits for an answer looks at its deadline, which moves as judging proceeds."""
 _DEATH_SECONDS = 10.0
 """How long a killed worker is waited for. One that hangs in a driver stays, and nobody must stay with it."""
 
@@ -168,7 +170,7 @@ class WorkerProcess:
                 self._channel.send({"op": operation, "id": number, **fields}, timeout=patience)
         except (WireError, ValueError) as error:  # ValueError: its channel was closed meanwhile.
             self.kill("died", f"the worker does not listen: {error}")
-        while not pending.answered.wait(max(0.0, pending.deadline - time.monotonic())):
+        while not pending.answered.wait(max(0.0, min(pending.deadline - time.monotonic(), _LOOK_SECONDS))):
             if time.monotonic() >= pending.deadline:
                 what = "verdict" if operation == "judge" else "sign of life"
                 self.kill("hung", f"the worker gave no {what} in time", culprit=number)
@@ -188,8 +190,9 @@ class WorkerProcess:
                         continue
                     if "begun" in message:
                         self._below = set(_session_of(self.pid))
-                        pending.deadline = time.monotonic() + float(message["begun"]) + self._config.margin_seconds
+                        pending.deadline = self._deadline(message["begun"])
                     elif "stage" in message:
+                        pending.deadline = self._deadline(message.get("seconds"))
                         pending.on_stage(str(message["stage"]))
                     else:
                         pending.answer = message
@@ -200,6 +203,10 @@ class WorkerProcess:
         except Exception as error:  # What it says makes no sense: then nothing that it says is worth waiting for.
             log.exception("a worker does not keep to the protocol")
             self.kill("died", f"the worker does not keep to the protocol: {type(error).__name__}")
+
+    def _deadline(self, seconds: float | None) -> float:
+        """Until when what has begun may take that long; no end for what waits for others, who have deadlines."""
+        return time.monotonic() + (PATIENCE if seconds is None else float(seconds) + self._config.margin_seconds)
 
     def kill(self, cause: Cause, reason: str, culprit: int | None = None) -> None:
         """End it and all below it; whoever waits hears `cause`, or `elsewhere` if another job is the culprit."""
