@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 from pooled import MODEL, broken, command, sleeper, wait_until
 
-from kerneldojo.pool import PoolConfig, RayPool
+from kerneldojo.pool import PoolConfig
 from kerneldojo.schema import Status
 
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
+
+from kerneldojo.pool import RayPool  # noqa: E402 - without Ray it says so, where these are to be left out
 
 
 @pytest.fixture(scope="module")

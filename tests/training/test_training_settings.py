@@ -35,6 +35,16 @@ def test_recipes_have_the_papers_settings() -> None:
     assert tritonrl.learning.hrd is not None and tritonrl.learning.hrd.alpha == 0.1
 
 
+def test_what_is_written_down_of_a_run_has_no_token(tmp_path: Path) -> None:
+    """It goes into the run's folder and to trackers; the trainer itself still knows it."""
+    told = {"output": tmp_path, "problems": ["katas:1"], "model": {"path": "nowhere"}}
+    config = RLConfig.model_validate({**told, "judge": {"service": "http://trainer:SECRET-TOKEN@host:8000"}})
+    assert config.judge.service == "http://trainer:SECRET-TOKEN@host:8000"
+    assert config.model_dump(mode="json")["judge"]["service"] == "http://host:8000"
+    assert "SECRET" not in config.model_dump_json()
+    assert RLConfig.model_validate(told).model_dump(mode="json")["judge"]["service"] is None
+
+
 def test_overrides_reach_any_depth() -> None:
     path = RECIPES[0].parent / "laptop-rl.toml"
     told = load_config(

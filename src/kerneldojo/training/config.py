@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_serializer, field_validator, model_validator
 
 from kerneldojo.algorithms import KevinConfig, LearningConfig
 from kerneldojo.episodes import PlayConfig
@@ -145,6 +145,15 @@ class JudgeConfig(Settings):
     """Judge the answers of a turn when all of them are written, so that the policy computes nothing while something is
     timed. None: if a GPU of the policy also judges (on this machine; of a service only you know). The policy's memory
     is then missing to the largest problems."""
+
+    @field_serializer("service", when_used="json")
+    def _service_without_token(self, service: str | None) -> str | None:
+        """A token may stand in the address; what is written down of a run is shown to others, and sent to trackers."""
+        if service is None:
+            return None
+        from kerneldojo.client.connection import without_user  # Needs httpx, which no other judge does.
+
+        return without_user(service)
 
     @field_validator("devices", mode="before")
     @classmethod
