@@ -90,17 +90,18 @@ class AsyncClient:
         lost: httpx.TransportError | None = None
         try:
             async with (
-                self._pools.one() as http,
+                self._pools.one(waits=True) as http,
                 http.stream("POST", "/v1/results", content=out.collection(), timeout=STREAM_TIMEOUT) as reply,
             ):
                 if reply.status_code >= 400:
                     await reply.aread()
                 if (trouble := passing_trouble(reply)) is None:
                     async for data in reply.aiter_bytes():
+                        # Also where nothing has ended yet: a service that says so is there.
+                        setback.forget()
+                        self._absence.ends()
                         for line in lines.feed(data):
                             found = out.take(line)
-                            setback.forget()
-                            self._absence.ends()
                             if found is not None:
                                 yield found
         except httpx.TransportError as error:
@@ -164,7 +165,7 @@ class AsyncClient:
                     reply = None
                 else:
                     try:
-                        async with self._pools.one() as http:
+                        async with self._pools.one(waits=step.waits) as http:
                             reply = await http.request(
                                 step.method, step.path, params=step.params, content=step.body, timeout=step.timeout
                             )

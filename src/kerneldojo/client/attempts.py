@@ -41,6 +41,8 @@ class Send:
     body: str | None = None
     timeout: float = 60.0
     """Seconds to wait for the answer."""
+    waits: bool = False
+    """Whether the service answers only when there is something to tell."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
+from pydantic import ValidationError
+
+from kerneldojo.client.errors import ServerFault
 from kerneldojo.client.steps import new_id, submission_of, verdict
 from kerneldojo.schema import Evaluation, Job
 from kerneldojo.service.records import MAX_IDS, Collection, Priority, Submission, TaskRecord
@@ -60,7 +63,11 @@ class Window:
 
         Raises:
             TaskCancelled: the task was cancelled.
+            ServerFault: it is no line of this service; most likely a proxy's.
         """
-        record = TaskRecord.model_validate_json(line, extra="ignore")
+        try:
+            record = TaskRecord.model_validate_json(line, extra="ignore")
+        except ValidationError as error:
+            raise ServerFault(f"not an answer of this service: {error.errors()[0]['msg']}") from None
         index = self._out.pop(record.id, None)
         return None if index is None else (index, verdict(record))

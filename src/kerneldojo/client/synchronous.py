@@ -120,10 +120,11 @@ class Client:
                     reply.read()
                 if (trouble := passing_trouble(reply)) is None:
                     for data in reply.iter_bytes():
+                        # Also where nothing has ended yet: a service that says so is there.
+                        setback.forget()
+                        self._absence.ends()
                         for line in lines.feed(data):
                             found = out.take(line)
-                            setback.forget()
-                            self._absence.ends()
                             if found is not None:
                                 yield found
         except httpx.TransportError as error:
