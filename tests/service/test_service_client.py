@@ -466,6 +466,18 @@ def test_a_stream_that_is_none_of_a_service_is_one_clear_error(misbehaving: Call
         list(client.judge_many([job("a")]))
 
 
+def test_health_that_is_none_and_what_cannot_be_unpacked_are_clear_errors(
+    misbehaving: Callable[..., Misbehaving],
+) -> None:
+    asked = steps.health()
+    next(asked)
+    with pytest.raises(ServerFault, match="not an answer of this service"):
+        asked.send(httpx.Response(200, text="<html>some other server</html>"))
+    server = misbehaving((202, {"Content-Encoding": "gzip"}, b"no gzip"))
+    with Client(server.url, retries=ONCE) as client, pytest.raises(Unreachable, match="DecodingError"):
+        client.submit(job("passed"))
+
+
 def test_batches_are_cut_by_what_is_sent() -> None:
     """A control character is six bytes of JSON; of too long a body the awaiting client hears that it was cut off."""
     orders = [steps.submission_of(job("\x01" * (1 << 20)), None, "normal", None) for _ in range(3)]

@@ -87,7 +87,7 @@ class AsyncClient:
 
     async def _collect(self, out: Window, setback: Setback) -> AsyncGenerator[tuple[int, Evaluation]]:
         lines = Lines()
-        lost: httpx.TransportError | None = None
+        lost: httpx.RequestError | None = None
         try:
             async with (
                 self._pools.one(waits=True) as http,
@@ -104,7 +104,7 @@ class AsyncClient:
                             found = out.take(line)
                             if found is not None:
                                 yield found
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             trouble, lost = passing_trouble(error), error
         if trouble is not None:
             seconds = setback.pause(*trouble).seconds
@@ -169,12 +169,12 @@ class AsyncClient:
                             reply = await http.request(
                                 step.method, step.path, params=step.params, content=step.body, timeout=step.timeout
                             )
-                    except httpx.TransportError as error:
+                    except httpx.RequestError as error:
                         reply = error
                     else:
                         self._absence.ends()
                 step = script.send(reply)
-                if isinstance(step, Pause) and isinstance(reply, httpx.TransportError):
+                if isinstance(step, Pause) and isinstance(reply, httpx.RequestError):
                     self._absence.begins(reply)
         except StopIteration as end:
             return end.value

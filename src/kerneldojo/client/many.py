@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from pydantic import ValidationError
-
-from kerneldojo.client.errors import ServerFault
+from kerneldojo.client.attempts import answer
 from kerneldojo.client.steps import new_id, submission_of, verdict
 from kerneldojo.schema import Evaluation, Job
 from kerneldojo.service.records import MAX_IDS, Collection, Priority, Submission, TaskRecord
@@ -63,11 +61,8 @@ class Window:
 
         Raises:
             TaskCancelled: the task was cancelled.
-            ServerFault: it is no line of this service; most likely a proxy's.
+            ServerFault: it is no line of this service.
         """
-        try:
-            record = TaskRecord.model_validate_json(line, extra="ignore")
-        except ValidationError as error:
-            raise ServerFault(f"not an answer of this service: {error.errors()[0]['msg']}") from None
+        record = answer(TaskRecord, line)
         index = self._out.pop(record.id, None)
         return None if index is None else (index, verdict(record))

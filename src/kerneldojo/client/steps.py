@@ -20,6 +20,7 @@ from kerneldojo.client.attempts import (
     Retries,
     Send,
     Steps,
+    answer,
     call,
     passing_trouble,
     problem_of,
@@ -202,7 +203,7 @@ def health() -> Steps[Health]:
     if trouble is not None:
         raise trouble[0]
     assert isinstance(reply, httpx.Response)
-    return Health.model_validate_json(reply.content, extra="ignore")
+    return answer(Health, reply.content)
 
 
 def job_of(problem: Problem, candidate: Candidate, settings: dict[str, Any]) -> Job:

@@ -113,7 +113,7 @@ class Client:
 
     def _collect(self, out: Window, setback: Setback) -> Generator[tuple[int, Evaluation]]:
         lines = Lines()
-        lost: httpx.TransportError | None = None
+        lost: httpx.RequestError | None = None
         try:
             with self._http.stream("POST", "/v1/results", content=out.collection(), timeout=STREAM_TIMEOUT) as reply:
                 if reply.status_code >= 400:
@@ -127,7 +127,7 @@ class Client:
                             found = out.take(line)
                             if found is not None:
                                 yield found
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             trouble, lost = passing_trouble(error), error
         if trouble is not None:
             seconds = setback.pause(*trouble).seconds
@@ -191,12 +191,12 @@ class Client:
                         reply = self._http.request(
                             step.method, step.path, params=step.params, content=step.body, timeout=step.timeout
                         )
-                    except httpx.TransportError as error:
+                    except httpx.RequestError as error:
                         reply = error
                     else:
                         self._absence.ends()
                 step = script.send(reply)
-                if isinstance(step, Pause) and isinstance(reply, httpx.TransportError):
+                if isinstance(step, Pause) and isinstance(reply, httpx.RequestError):
                     self._absence.begins(reply)
         except StopIteration as end:
             return end.value
