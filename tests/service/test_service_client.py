@@ -460,6 +460,22 @@ def test_a_stream_that_lives_ends_a_setback_though_nothing_has_ended_yet(
     assert found[0].status is Status.INCORRECT
 
 
+def test_a_stream_that_always_ends_at_once_is_given_up(misbehaving: Callable[..., Misbehaving]) -> None:
+    """Nobody would hear of it: it was opened anew twice a second, for ever."""
+
+    async def awaited(url: str) -> None:
+        async with AsyncClient(url, retries=patience) as client:
+            async for _ in client.judge_many([job("a")]):
+                pass
+
+    patience = Retries(give_up_seconds=0.5, first_pause=0.2)
+    servers = [misbehaving(ACCEPTED, *[(200, {}, b"")] * 9) for _ in range(2)]
+    with Client(servers[0].url, retries=patience) as client, pytest.raises(Overloaded, match="ended at once"):
+        list(client.judge_many([job("a")]))
+    with pytest.raises(Overloaded, match="ended at once"):
+        asyncio.run(awaited(servers[1].url))
+
+
 def test_a_stream_that_is_none_of_a_service_is_one_clear_error(misbehaving: Callable[..., Misbehaving]) -> None:
     server = misbehaving(ACCEPTED, (200, {}, b"<html>\n</html>\n"))
     with Client(server.url) as client, pytest.raises(ServerFault, match="not an answer of this service"):

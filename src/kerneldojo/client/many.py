@@ -14,6 +14,8 @@ from kerneldojo.client.steps import new_id, submission_of, verdict
 from kerneldojo.schema import Evaluation, Job
 from kerneldojo.service.records import MAX_IDS, Collection, Priority, Submission, TaskRecord
 
+ENDED_AT_ONCE = "the stream of results ended at once, though not all have ended"
+
 
 class Window:
     """What is out of an iterable of jobs."""
