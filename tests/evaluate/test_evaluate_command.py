@@ -143,6 +143,19 @@ def test_a_file_whose_name_is_no_text_is_told_in_one_line_or_skipped(tmp_path: P
     assert num_lines(tmp_path / "out" / "results.jsonl") == 1
 
 
+def test_without_pyarrow_the_verdicts_are_told_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an extra of its own, and its want was said when all had been judged, instead of what came out."""
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pyarrow'] = None\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH")))))
+    row = {"problem": (SUITE / "problems" / "swish.py").read_text(), "candidate": "x ="}
+    (tmp_path / "in.jsonl").write_text(json.dumps(row) + "\n")
+    code, output, errors = run(tmp_path / "in.jsonl", "--out", tmp_path / "out", "--device", "cpu", "--json")
+    assert code == 0, errors
+    assert json.loads(output)["statuses"] == {"compile_error": 1}
+    assert "results.parquet was not written: it needs the extra" in errors
+    assert not (tmp_path / "out" / "results.parquet").exists()
+
+
 def test_a_mistake_that_all_entries_share_does_not_flood_the_terminal(tmp_path: Path) -> None:
     """Unless they are skipped: what was left out is told nowhere else."""
     source = tmp_path / "in.jsonl"

@@ -85,6 +85,27 @@ def test_a_bad_line_is_one_line_with_its_number(tmp_path: Path, row: object, wor
     assert "\n" not in str(entry)
 
 
+def test_half_a_character_in_a_candidate_is_no_bad_line(tmp_path: Path) -> None:
+    """A model may well end amid an emoji, and `json.dumps` writes what it wrote; its verdict is data like any other."""
+    rows = ({"problem": SOURCE, "candidate": f"x = '{half}'", "id": half or None} for half in ("\ud83d", ""))
+    items, bad = read_items(lines(tmp_path, *rows))
+    assert bad == []
+    assert [(item.id, item.candidate.source) for item in items] == [("\ufffd", "x = '\ufffd'"), ("line-2", "x = ''")]
+    items, bad = read_items(
+        lines(tmp_path, {"problem": SOURCE, "candidate": "x", "\ud83d": 1}, '["\\ud83d"]', "[\\ud83d]")
+    )
+    assert items == [] and len(bad) == 3
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "reference.py").write_text(SOURCE)
+    (tmp_path / "good.py").write_text("x")
+    os.mkfifo(tmp_path / "pipe.py")
+    items, bad = read_items(tmp_path)
+    assert [item.id for item in items] == ["good"]
+    assert bad == [BadEntry("pipe.py", "is a pipe, not a file")]
+
+
 def test_a_line_without_end_is_skipped_and_the_next_is_read(tmp_path: Path) -> None:
     path = lines(tmp_path, "x" * (9 << 20), {"problem": SOURCE, "candidate": "x"})
     items, bad = read_items(path)

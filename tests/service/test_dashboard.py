@@ -51,6 +51,11 @@ EXPLOIT = Evaluation(
 )
 WRONG = Evaluation(status=Status.INCORRECT, message="3 of 16 elements are wrong")
 RUNS = "document.documentElement.dataset.owned = 1"
+HIDE = (
+    "Object.defineProperty(document, 'hidden', {{ value: {}, configurable: true }}); "
+    "document.dispatchEvent(new Event('visibilitychange')); 0"
+)
+UNSEEN = "pas\u00ads\u061ced\u180e\U000e0041"
 ROWS = "document.querySelectorAll('.latest tbody tr').length"
 LIVE = "document.querySelector('#link').textContent.includes('live')"
 
@@ -183,7 +188,7 @@ def test_what_candidates_wrote_stays_text(tmp_path: Path, browser: Browser) -> N
         kernel_ms=0.1,
         kernels=(KernelTime(name=HOSTILE, device_ms=0.1, own=True), KernelTime(name="__proto__", device_ms=0.1)),
         device=HOSTILE,
-        notes=(HOSTILE,),
+        notes=(HOSTILE, UNSEEN),
         stage_seconds={HOSTILE: 1.0},
         protocol=ProtocolRecord(version=HOSTILE, isolation=(HOSTILE,), settings={HOSTILE: HOSTILE}),
     )
@@ -201,6 +206,8 @@ def test_what_candidates_wrote_stays_text(tmp_path: Path, browser: Browser) -> N
             assert tab.run("document.querySelectorAll('main img, main script, main iframe').length") == 0
             assert "dataset.owned" in tab.text("main")  # shown, as text
             assert "\u202e" not in tab.text("main") and "\x1b" not in tab.text("main")
+            assert not set(UNSEEN) - set("pased") & set(tab.text("main"))
+        assert "pas\\u00ads\\u061ced\\u180e\\u{e0041}" in tab.text("main")
         assert tab.said == []
         assert all(address.startswith(s.url) for address in tab.asked)
 
@@ -270,17 +277,64 @@ def test_a_page_that_nobody_sees_holds_no_stream(tmp_path: Path, browser: Browse
         tab = browser.tab()
         tab.open(f"{s.url}/")
         tab.until(LIVE)
-        hide = "Object.defineProperty(document, 'hidden', {{ value: {}, configurable: true }}); \
-            document.dispatchEvent(new Event('visibilitychange')); 0"
-        tab.run(hide.format("true"))
+        tab.run(HIDE.format("true"))
         deadline = time.monotonic() + 30
         while s.service.onlookers:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         s.judge("unseen", PASSED)
-        tab.run(hide.format("false"))
+        tab.run(HIDE.format("false"))
         tab.until(f"{LIVE} && {ROWS} === 1")
         assert tab.said == []
+
+
+@needs_chromium
+def test_what_changed_while_nobody_looked_is_not_shown_as_it_was(tmp_path: Path, browser: Browser) -> None:
+    with served(tmp_path) as s:
+        for number in range(2):
+            s.submit(f"early-{number}", problem="early")
+        tab = browser.tab()
+        tab.open(f"{s.url}/#/status/running")
+        tab.until(f"{LIVE} && {ROWS} === 2")
+        tab.run(HIDE.format("true"))
+        for _ in range(2):
+            s.executor.finish(WRONG)
+        for number in range(40):  # more than an overview lists
+            s.judge(f"later-{number}", WRONG)
+        s.submit("now", problem="now_runs")
+        tab.run(HIDE.format("false"))
+        tab.until(f"{LIVE} && {ROWS} === 1")
+        assert "now_runs" in tab.text(".latest") and "early" not in tab.text(".latest")
+
+
+@needs_chromium
+def test_a_tab_that_is_left_open_at_one_evaluation_does_not_grow(tmp_path: Path, browser: Browser) -> None:
+    with served(tmp_path) as s:
+        s.judge("task", WRONG)
+        tab = browser.tab()
+        tab.open(f"{s.url}/#/tasks/task")
+        tab.until(f"{LIVE} && document.querySelector('#message')")
+        tab.run(
+            "for (let i = 1; i <= 20000; i++) live.on.task({ id: 't' + i, sequence: i, state: 'done', status: 'passed',"
+            " finished_at: i }); 0"
+        )
+        assert tab.run("home.tasks.size") < 5000
+        assert tab.run("home.tasks.has('t20000')")
+
+
+@needs_chromium
+def test_a_source_of_very_many_lines_is_cut_until_it_is_asked_for(tmp_path: Path, browser: Browser) -> None:
+    lines = "document.querySelectorAll('#candidate .source > div').length"
+    with served(tmp_path) as s:
+        s.judge("task", WRONG, code="x\n" * 10001, reference="y\n" * 3000)
+        tab = browser.tab()
+        tab.open(f"{s.url}/#/tasks/task")
+        tab.until("document.querySelector('#candidate')")
+        assert tab.run(lines) == 3000 and tab.run(lines.replace("candidate", "reference")) == 3000
+        buttons = "[...document.querySelectorAll('main button')].map(one => one.innerText)"
+        assert tab.run(buttons) == ["Show all 20,002 characters"]
+        tab.run("document.querySelector('main button').click()")
+        assert tab.run(lines) == 10001
 
 
 @needs_chromium

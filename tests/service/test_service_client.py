@@ -30,8 +30,10 @@ from kerneldojo.client import (
     Unauthorized,
     Unreachable,
     WaitTimeout,
+    pools,
     steps,
 )
+from kerneldojo.client import executor as executor_module
 from kerneldojo.client.attempts import Send
 from kerneldojo.schema import Job
 
@@ -119,6 +121,25 @@ def test_a_thousand_verdicts_may_be_waited_for_at_once(service: ServiceProcess) 
     asyncio.run(main())
 
 
+def test_what_is_answered_at_once_does_not_wait_for_those_who_wait_for_verdicts(
+    service: ServiceProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "MOST_REQUESTS", 4)
+    monkeypatch.setattr(pools, "MOST_WAITING", 3)
+
+    async def main() -> None:
+        async with AsyncClient(service.url, token=TOKEN) as client:
+            accepted = [await client.submit(job(f"sleep 20 crowd {number}")) for number in range(12)]
+            waits = [asyncio.ensure_future(client.wait(one.id)) for one in accepted]
+            await asyncio.sleep(0.5)
+            await asyncio.wait_for(client.overview(), 5)
+            for one in accepted:
+                await asyncio.wait_for(client.cancel(one.id), 5)
+            assert {record.state.value for record in await asyncio.gather(*waits)} == {"cancelled"}
+
+    asyncio.run(main())
+
+
 def test_a_service_is_an_executor(service: ServiceProcess) -> None:
     with ClientExecutor(service.url, token=TOKEN) as executor:
         assert executor.num_slots == 8 and executor.devices()[0].name == "auto"
@@ -146,6 +167,22 @@ def test_an_executor_of_a_service_is_closed_with_patience_and_cancels_what_takes
     assert quick.result(0).correct and slow.cancelled()
     with Client(service.url, token=TOKEN) as client:
         assert "cancelled" in {task.state for task in client.tasks(limit=3).tasks}
+
+
+def test_who_asks_while_a_service_is_gone_gets_what_was_known_and_waits_no_longer_than_they_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that draws the devices has verdicts to record, and Ctrl-C to hear, meanwhile."""
+    monkeypatch.setattr(executor_module, "LOOK_SECONDS", 0.5)
+    with ServiceProcess(tmp_path) as gone, ClientExecutor(gone.url) as executor, Client(gone.url) as client:
+        known = executor.devices()
+        gone.kill()
+        time.sleep(1.1)
+        began = time.monotonic()
+        assert executor.devices() == known and executor.num_slots == 8
+        with pytest.raises(WaitTimeout, match="has no verdict yet: the service cannot be reached"):
+            client.wait("anything", timeout=1.0)
+        assert time.monotonic() - began < 10
 
 
 def test_a_newer_service_may_tell_more_than_a_client_knows() -> None:
@@ -342,7 +379,7 @@ class Misbehaving:
                     return
                 code, headers, body = answer
                 self.send_response(code)
-                for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                for name, value in {"Content-Length": str(len(body)), **headers}.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body)
@@ -403,6 +440,67 @@ def test_what_does_not_pass_is_one_clear_error(
     server = misbehaving((code, {}, body))
     with Client(server.url, retries=ONCE) as client, pytest.raises(error, match=words):
         client.submit(job("passed"))
+
+
+ACCEPTED = (202, {}, b'{"tasks":[]}')
+
+
+def test_a_stream_that_lives_ends_a_setback_though_nothing_has_ended_yet(
+    misbehaving: Callable[..., Misbehaving],
+) -> None:
+    """Else the second of two faults that are an hour apart would look as though there had been nothing between them."""
+    line = (
+        b'{"id":"x-0","sequence":1,"state":"done","client":"me","priority":"normal","device":"cpu","problem":"p",'
+        b'"submitted_at":1.0,"evaluation":{"status":"incorrect"}}\n'
+    )
+    broken = (200, {"Content-Length": "9"}, b"\n")
+    server = misbehaving(ACCEPTED, (503, {}, b"{}"), broken, (200, {}, line))
+    with Client(server.url, retries=Retries(give_up_seconds=1.0, first_pause=0.9)) as client:
+        found = dict(client.judge_many([job("a")], prefix="x"))
+    assert found[0].status is Status.INCORRECT
+
+
+def test_a_stream_that_always_ends_at_once_is_given_up(misbehaving: Callable[..., Misbehaving]) -> None:
+    """Nobody would hear of it: it was opened anew twice a second, for ever."""
+
+    async def awaited(url: str) -> None:
+        async with AsyncClient(url, retries=patience) as client:
+            async for _ in client.judge_many([job("a")]):
+                pass
+
+    patience = Retries(give_up_seconds=0.5, first_pause=0.2)
+    servers = [misbehaving(ACCEPTED, *[(200, {}, b"")] * 9) for _ in range(2)]
+    with Client(servers[0].url, retries=patience) as client, pytest.raises(Overloaded, match="ended at once"):
+        list(client.judge_many([job("a")]))
+    with pytest.raises(Overloaded, match="ended at once"):
+        asyncio.run(awaited(servers[1].url))
+
+
+def test_a_stream_that_is_none_of_a_service_is_one_clear_error(misbehaving: Callable[..., Misbehaving]) -> None:
+    server = misbehaving(ACCEPTED, (200, {}, b"<html>\n</html>\n"))
+    with Client(server.url) as client, pytest.raises(ServerFault, match="not an answer of this service"):
+        list(client.judge_many([job("a")]))
+
+
+def test_health_that_is_none_and_what_cannot_be_unpacked_are_clear_errors(
+    misbehaving: Callable[..., Misbehaving],
+) -> None:
+    asked = steps.health()
+    next(asked)
+    with pytest.raises(ServerFault, match="not an answer of this service"):
+        asked.send(httpx.Response(200, text="<html>some other server</html>"))
+    server = misbehaving((202, {"Content-Encoding": "gzip"}, b"no gzip"))
+    with Client(server.url, retries=ONCE) as client, pytest.raises(Unreachable, match="DecodingError"):
+        client.submit(job("passed"))
+
+
+def test_batches_are_cut_by_what_is_sent() -> None:
+    """A control character is six bytes of JSON; of too long a body the awaiting client hears that it was cut off."""
+    orders = [steps.submission_of(job("\x01" * (1 << 20)), None, "normal", None) for _ in range(3)]
+    asked = steps.submit_many(orders, ONCE)
+    request = next(asked)
+    assert isinstance(request, Send) and request.body is not None
+    assert len(request.body.encode()) <= steps.BATCH_BYTES
 
 
 def test_a_client_is_light() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import sqlite3
 import time
@@ -303,6 +304,30 @@ def test_lists_pages_and_filters(tmp_path: Path) -> None:
             assert len(wrong["tasks"]) == 4
 
     drive(test)
+
+
+@pytest.mark.parametrize("client", [None, "default"])
+def test_what_runs_waits_or_was_cancelled_is_found_among_many_that_have_ended(
+    tmp_path: Path, client: str | None
+) -> None:
+    """Each second for whoever watches, on the thread that answers everybody: reading them all would stall it."""
+    storage = Store(tmp_path / "store.db")
+    storage.writer.execute(
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) INSERT INTO tasks"
+        " (id, state, client, priority, content, num_bytes, problem, device, submitted_at, finished_at, status)"
+        " SELECT 't' || i, 'done', 'default', 1, '', 1, 'p', 'cpu', i, i, 'passed' FROM n"
+    )
+    reader = storage.reader()
+    steps = itertools.count()
+    reader._connection.set_progress_handler(lambda: next(steps) < 0, 100)
+    theirs = {} if client is None else {"client": client}
+    for state in ("queued", "running", "cancelled"):
+        assert reader.page(50, None, {"state": state, **theirs}) == []
+    assert reader.running(64, client) == [] and list(reader.unfinished()) == []
+    assert len(reader.page(50, None, {"state": "done", **theirs})) == 50
+    assert next(steps) < 100, "of some hundred thousand instructions that all of them take"
+    reader.close()
+    storage.close()
 
 
 def test_the_overview_and_the_events_tell_what_happens(tmp_path: Path) -> None:

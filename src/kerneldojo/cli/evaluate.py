@@ -100,7 +100,7 @@ def evaluate_command(
     cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
-    """Judge many candidates and write results.jsonl and results.parquet.
+    """Judge many candidates and write results.jsonl and (with pyarrow) results.parquet.
 
     Each verdict is on disk before it is counted. Starting the same command again judges what has none yet. Ctrl-C lets
     what runs finish; a second one does not. Exit code 2 for bad usage and bad entries, 3 if faults of ours left
@@ -108,7 +108,7 @@ def evaluate_command(
     """
     from pydantic import ValidationError
 
-    from kerneldojo.evaluate import Settings
+    from kerneldojo.evaluate import Settings, can_write_table
     from kerneldojo.rollout import RunError
 
     devices = _device_names(device)
@@ -136,6 +136,8 @@ def evaluate_command(
 
             console_for(output).print(evaluate_panel(summary, title=f"{path.name or path}"))
             console_for(output).print(f"results: {out}", soft_wrap=True)
+        if not can_write_table():
+            say("results.parquet was not written: it needs the extra, pip install 'kerneldojo[data]'")
     raise typer.Exit(_exit_code(summary, was_stopped=was_stopped))
 
 
@@ -152,7 +154,7 @@ def _exit_code(summary: Summary, *, was_stopped: bool) -> int:
 
 def _run(items: list[Item], settings: Settings, executor: Executor, out: Path, *, fresh: bool) -> tuple[Summary, bool]:
     from kerneldojo.cli.evaluate_panel import display_for
-    from kerneldojo.evaluate import Results, judge_all, read_records, summarise, write_table
+    from kerneldojo.evaluate import Results, can_write_table, judge_all, read_records, summarise, write_table
     from kerneldojo.evaluate.results import RESULTS, TABLE
 
     started = time.monotonic()
@@ -170,7 +172,8 @@ def _run(items: list[Item], settings: Settings, executor: Executor, out: Path, *
                 on_tick=display.tick,
             )
     records = out / RESULTS
-    write_table(read_records(records), out / TABLE)
+    if can_write_table():
+        write_table(read_records(records), out / TABLE)
     summary = summarise(
         read_records(records),
         [item.id for item in items],

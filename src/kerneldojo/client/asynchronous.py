@@ -12,8 +12,9 @@ import httpx
 from kerneldojo.client import steps
 from kerneldojo.client.attempts import Pause, Reply, Retries, Setback, Steps, passing_trouble
 from kerneldojo.client.connection import STREAM_TIMEOUT, Absence, arguments
+from kerneldojo.client.errors import Overloaded
 from kerneldojo.client.lines import Lines
-from kerneldojo.client.many import Window
+from kerneldojo.client.many import ENDED_AT_ONCE, Window
 from kerneldojo.client.pools import Pools
 from kerneldojo.schema import Candidate, Evaluation, Job, Problem
 from kerneldojo.service.records import (
@@ -87,23 +88,26 @@ class AsyncClient:
 
     async def _collect(self, out: Window, setback: Setback) -> AsyncGenerator[tuple[int, Evaluation]]:
         lines = Lines()
-        lost: httpx.TransportError | None = None
+        lost: httpx.RequestError | None = None
+        is_heard = False
         try:
             async with (
-                self._pools.one() as http,
+                self._pools.one(waits=True) as http,
                 http.stream("POST", "/v1/results", content=out.collection(), timeout=STREAM_TIMEOUT) as reply,
             ):
                 if reply.status_code >= 400:
                     await reply.aread()
                 if (trouble := passing_trouble(reply)) is None:
                     async for data in reply.aiter_bytes():
+                        # Also where nothing has ended yet: a service that says so is there.
+                        is_heard = True
+                        setback.forget()
+                        self._absence.ends()
                         for line in lines.feed(data):
                             found = out.take(line)
-                            setback.forget()
-                            self._absence.ends()
                             if found is not None:
                                 yield found
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             trouble, lost = passing_trouble(error), error
         if trouble is not None:
             seconds = setback.pause(*trouble).seconds
@@ -111,8 +115,8 @@ class AsyncClient:
                 self._absence.begins(lost)
             await asyncio.sleep(seconds)
         elif not out.is_done:
-            # The stream ended early: the service drains.
-            await asyncio.sleep(0.5)
+            # The stream ended early: the service drains, or something between that will never say more.
+            await asyncio.sleep(0.5 if is_heard else setback.pause(Overloaded(ENDED_AT_ONCE)).seconds)
 
     async def submit(
         self,
@@ -164,16 +168,16 @@ class AsyncClient:
                     reply = None
                 else:
                     try:
-                        async with self._pools.one() as http:
+                        async with self._pools.one(waits=step.waits) as http:
                             reply = await http.request(
                                 step.method, step.path, params=step.params, content=step.body, timeout=step.timeout
                             )
-                    except httpx.TransportError as error:
+                    except httpx.RequestError as error:
                         reply = error
                     else:
                         self._absence.ends()
                 step = script.send(reply)
-                if isinstance(step, Pause) and isinstance(reply, httpx.TransportError):
+                if isinstance(step, Pause) and isinstance(reply, httpx.RequestError):
                     self._absence.begins(reply)
         except StopIteration as end:
             return end.value

@@ -41,6 +41,8 @@ class Send:
     body: str | None = None
     timeout: float = 60.0
     """Seconds to wait for the answer."""
+    waits: bool = False
+    """Whether the service answers only when there is something to tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Pause:
     seconds: float
 
 
-Reply = httpx.Response | httpx.TransportError | None
+Reply = httpx.Response | httpx.RequestError | None
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 Steps = Generator[Send | Pause, Reply, T]
@@ -90,7 +92,7 @@ def passing_trouble(reply: Reply) -> tuple[ClientError, float] | None:
     Raises:
         Refused: the request is wrong, and would be wrong again.
     """
-    if reply is None or isinstance(reply, httpx.TransportError):
+    if reply is None or isinstance(reply, httpx.RequestError):
         words = f"{type(reply).__name__}: {reply}".rstrip(": ")
         return Unreachable(f"the service cannot be reached: {words}"), 0.0
     if reply.status_code < 300:
@@ -125,6 +127,18 @@ def retry_after(reply: httpx.Response) -> float:
         return 0.0
 
 
+def answer(model: type[M], data: bytes) -> M:
+    """What the service said.
+
+    Raises:
+        ServerFault: it is no answer of this service; most likely a proxy's.
+    """
+    try:
+        return model.model_validate_json(data, extra="ignore")
+    except ValidationError as error:
+        raise ServerFault(f"not an answer of this service: {error.errors()[0]['msg']}") from None
+
+
 def call(request: Send, model: type[M], retries: Retries) -> Steps[M]:
     """One request, repeated while it fails for reasons that may pass.
 
@@ -137,8 +151,5 @@ def call(request: Send, model: type[M], retries: Retries) -> Steps[M]:
         trouble = passing_trouble(reply)
         if trouble is None:
             assert isinstance(reply, httpx.Response)
-            try:
-                return model.model_validate_json(reply.content, extra="ignore")
-            except ValidationError as error:
-                raise ServerFault(f"not an answer of this service: {error.errors()[0]['msg']}") from None
+            return answer(model, reply.content)
         yield setback.pause(*trouble)

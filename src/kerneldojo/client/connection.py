@@ -29,7 +29,7 @@ class Absence:
         self._url, self._seconds = without_user(url).rstrip("/"), give_up_seconds
         self._is_said = False
 
-    def begins(self, error: httpx.TransportError) -> None:
+    def begins(self, error: httpx.RequestError) -> None:
         """The service could not be reached, and will be tried again."""
         if not self._is_said:
             self._is_said = True

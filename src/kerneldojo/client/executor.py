@@ -19,6 +19,9 @@ from kerneldojo.service.records import Overview, TaskRecord
 OVERVIEW_SECONDS = 5.0
 """How old what is known of the service's slots may be."""
 
+LOOK_SECONDS = 5.0
+"""How long to wait for news of them: what was known will do, and who asks has verdicts to keep meanwhile."""
+
 CANCEL_SECONDS = 5.0
 """How long to try to cancel a task that nobody waits for any more."""
 
@@ -131,14 +134,15 @@ class ClientExecutor:
         """What was known no longer ago than `seconds`, or is asked now."""
         if time.monotonic() - self._overview_at > seconds:
             try:
-                self._overview = self._ask()
-            except ClientError:
+                self._overview = self._ask(LOOK_SECONDS)
+            except (ClientError, TimeoutError):
                 # What was known stands until the service answers again; work submitted meanwhile is retried.
                 self._overview_at = time.monotonic()
         return self._overview
 
-    def _ask(self) -> Overview:
-        found = asyncio.run_coroutine_threadsafe(self._client.overview(), self._loop).result()
+    def _ask(self, patience: float | None = None) -> Overview:
+        asked = asyncio.wait_for(self._client.overview(), patience)
+        found = asyncio.run_coroutine_threadsafe(asked, self._loop).result()
         self._overview_at = time.monotonic()
         return found
 

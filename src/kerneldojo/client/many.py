@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
+from kerneldojo.client.attempts import answer
 from kerneldojo.client.steps import new_id, submission_of, verdict
 from kerneldojo.schema import Evaluation, Job
 from kerneldojo.service.records import MAX_IDS, Collection, Priority, Submission, TaskRecord
+
+ENDED_AT_ONCE = "the stream of results ended at once, though not all have ended"
 
 
 class Window:
@@ -60,7 +63,8 @@ class Window:
 
         Raises:
             TaskCancelled: the task was cancelled.
+            ServerFault: it is no line of this service.
         """
-        record = TaskRecord.model_validate_json(line, extra="ignore")
+        record = answer(TaskRecord, line)
         index = self._out.pop(record.id, None)
         return None if index is None else (index, verdict(record))

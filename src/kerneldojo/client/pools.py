@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import httpx
@@ -13,6 +13,8 @@ from kerneldojo.spread import REQUESTS_EACH, Spread
 
 MOST_REQUESTS = 512
 """Under way at once; others wait for one to end. Each has a file descriptor, of which a process often has 1024."""
+MOST_WAITING = 448
+"""Of these such as wait for verdicts, half a minute each: what is answered at once must not stand behind them."""
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=REQUESTS_EACH, keepalive_expiry=60.0)
 
 
@@ -25,11 +27,12 @@ class Pools:
         arguments: dict[str, Any] = settings | {"limits": LIMITS, "verify": certificates}
         self._clients = Spread(lambda: httpx.AsyncClient(**arguments))
         self._room = asyncio.Semaphore(MOST_REQUESTS)
+        self._waiting = asyncio.Semaphore(MOST_WAITING)
 
     @asynccontextmanager
-    async def one(self) -> AsyncGenerator[httpx.AsyncClient]:
-        """A client for one request."""
-        async with self._room:
+    async def one(self, *, waits: bool = False) -> AsyncGenerator[httpx.AsyncClient]:
+        """A client for one request; `waits` if the service answers it only when there is something to tell."""
+        async with self._waiting if waits else nullcontext(), self._room:
             with self._clients.one() as client:
                 yield client
 

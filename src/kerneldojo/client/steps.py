@@ -20,6 +20,7 @@ from kerneldojo.client.attempts import (
     Retries,
     Send,
     Steps,
+    answer,
     call,
     passing_trouble,
     problem_of,
@@ -29,6 +30,7 @@ from kerneldojo.client.errors import (
     Overloaded,
     Refused,
     TaskCancelled,
+    Unreachable,
     WaitTimeout,
 )
 from kerneldojo.schema import Candidate, Evaluation, Job, Problem
@@ -36,7 +38,6 @@ from kerneldojo.schema.base import Frozen, writable
 from kerneldojo.service.records import (
     Acknowledgement,
     Acknowledgements,
-    Batch,
     Health,
     Overview,
     Priority,
@@ -73,7 +74,7 @@ def submit_many(submissions: Sequence[Submission], retries: Retries) -> Steps[li
         Conflict: an id belongs to a task with another job; all others are accepted.
     """
     accepted: list[Acknowledgement] = []
-    for batch in batches(submissions):
+    for batch in batches(submission.model_dump_json() for submission in submissions):
         accepted += yield from _submit_batch(batch, retries)
     conflicts = [task.id for task in accepted if task.error]
     if conflicts:
@@ -81,9 +82,9 @@ def submit_many(submissions: Sequence[Submission], retries: Retries) -> Steps[li
     return accepted
 
 
-def _submit_batch(batch: Sequence[Submission], retries: Retries) -> Steps[tuple[Acknowledgement, ...]]:
+def _submit_batch(batch: Sequence[str], retries: Retries) -> Steps[tuple[Acknowledgement, ...]]:
     """Have one batch accepted: in halves, where it is more than this service takes at once."""
-    body = Batch(tasks=tuple(batch)).model_dump_json()
+    body = f'{{"tasks":[{",".join(batch)}]}}'
     try:
         found = yield from call(Send("POST", "/v1/tasks/batch", body=body), Acknowledgements, retries)
     except Refused as error:
@@ -95,12 +96,16 @@ def _submit_batch(batch: Sequence[Submission], retries: Retries) -> Steps[tuple[
     return found.tasks
 
 
-def batches(submissions: Iterable[Submission]) -> Iterator[list[Submission]]:
-    """Cut submissions into batches that a service takes."""
-    batch: list[Submission] = []
+def batches(submissions: Iterable[str]) -> Iterator[list[str]]:
+    """Cut submissions, as JSON, into batches that a service takes.
+
+    By what is sent: a character has up to six bytes there, and of a body that is too long a service may hear no more,
+    but close the connection, which looks as though it were gone.
+    """
+    batch: list[str] = []
     size = 0
     for submission in submissions:
-        num_bytes = len(submission.job.problem.source) + len(submission.job.candidate.source)
+        num_bytes = len(submission.encode())
         if batch and (len(batch) == BATCH_TASKS or size + num_bytes > BATCH_BYTES):
             yield batch
             batch, size = [], 0
@@ -115,7 +120,7 @@ def get(task_id: str, retries: Retries, *, wait: float = 0.0, with_job: bool = F
     params = {"include": "job"} if with_job else {}
     if wait > 0:
         params["wait"] = f"{wait:.3f}"
-    return call(Send("GET", _path(task_id), params, timeout=60.0 + wait), TaskRecord, retries)
+    return call(Send("GET", _path(task_id), params, timeout=60.0 + wait, waits=wait > 0), TaskRecord, retries)
 
 
 def _path(task_id: str) -> str:
@@ -131,9 +136,16 @@ def wait(task_id: str, retries: Retries, timeout: float | None = None) -> Steps[
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
-        left = POLL_SECONDS if deadline is None else min(POLL_SECONDS, deadline - time.monotonic())
         asked = time.monotonic()
-        record = yield from get(task_id, retries, wait=max(0.0, left))
+        rest = float("inf") if deadline is None else max(0.0, deadline - asked)
+        left = min(POLL_SECONDS, rest)
+        patience = retries.model_copy(update={"give_up_seconds": min(retries.give_up_seconds, rest)})
+        try:
+            record = yield from get(task_id, patience, wait=left)
+        except (Unreachable, Overloaded) as error:
+            if patience.give_up_seconds == retries.give_up_seconds:
+                raise
+            raise WaitTimeout(f"task {task_id} has no verdict yet: {error}") from error
         if record.state.is_terminal:
             return record
         if deadline is not None and time.monotonic() >= deadline:
@@ -191,7 +203,7 @@ def health() -> Steps[Health]:
     if trouble is not None:
         raise trouble[0]
     assert isinstance(reply, httpx.Response)
-    return Health.model_validate_json(reply.content, extra="ignore")
+    return answer(Health, reply.content)
 
 
 def job_of(problem: Problem, candidate: Candidate, settings: dict[str, Any]) -> Job:

@@ -8,7 +8,7 @@ from kerneldojo.evaluate.items import BadEntry, Item, read_items
 from kerneldojo.evaluate.results import Record, Results, Settings, read_records
 from kerneldojo.evaluate.running import judge_all, settle_device
 from kerneldojo.evaluate.summary import Summary, summarise
-from kerneldojo.evaluate.table import write_table
+from kerneldojo.evaluate.table import can_write_table, write_table
 
 __all__ = [
     "BadEntry",
@@ -17,6 +17,7 @@ __all__ = [
     "Results",
     "Settings",
     "Summary",
+    "can_write_table",
     "judge_all",
     "read_items",
     "read_records",

@@ -16,13 +16,15 @@ Python is no such thing, for its verdict (`compile_error`) is data like any othe
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import stat
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
 from pydantic import Field, ValidationError
 
@@ -150,7 +152,7 @@ def _from_lines(path: Path, known: _Names, language: Language) -> Iterator[Item 
 
 def _from_line(text: bytes, number: int, known: _Names, language: Language) -> Item:
     try:
-        line = _Line.model_validate_json(text.strip())
+        line = _parsed(text.strip())
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
@@ -158,6 +160,23 @@ def _from_line(text: bytes, number: int, known: _Names, language: Language) -> I
     problem = _from_source(line.problem, line.name) if _is_source(line.problem) else known.find(line.problem.strip())
     candidate = Candidate(source=line.candidate, language=line.language or language, entry_point=line.entry_point)
     return Item(id=line.id or f"line-{number}", problem=problem, candidate=candidate, place=f"line {number}")
+
+
+def _parsed(text: bytes) -> _Line:
+    """A line as JSON holds it, or with half a character, which `json.dumps` writes as an escape that JSON has not."""
+    try:
+        return _Line.model_validate_json(text)
+    except ValidationError as error:
+        if error.errors()[0]["type"] != "json_invalid":
+            raise
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError):
+            raise error from None
+        if not isinstance(values, dict):
+            raise
+        told = cast("dict[str, Any]", values)
+        return _Line.model_validate({key: writable(one) if isinstance(one, str) else one for key, one in told.items()})
 
 
 def _is_source(text: str) -> bool:
@@ -225,6 +244,8 @@ def _is_hidden(place: Path) -> bool:
 def _read(path: Path) -> str:
     """The text of a file as far as the judge will look at it: a longer one is still seen to be too long."""
     try:
+        if stat.S_ISFIFO(path.stat().st_mode):
+            raise _Unusable("is a pipe, not a file")  # Opened, it would wait for a writer, perhaps for ever.
         with path.open("rb") as file:
             return file.read(MAX_SOURCE_BYTES + 1).decode("utf-8", "replace")
     except OSError as error:

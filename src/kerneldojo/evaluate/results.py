@@ -2,7 +2,7 @@
 
     results.jsonl     one `Record` a line, on disk (`fsync`) before it is counted
     faults.jsonl      verdicts that are faults of ours: tried again by the next run
-    results.parquet   the same as a table, written at the end of a run
+    results.parquet   the same as a table, written at the end of a run where pyarrow is installed
     lock              held by the process that writes
 
 Lines are only ever appended, so a run may be killed at any moment; the next one judges what has no line yet. An id

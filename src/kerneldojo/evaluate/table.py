@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,11 @@ COLUMNS = {
     "judging_seconds": "double",
 }
 """Columns and their types; what a verdict does not have is null."""
+
+
+def can_write_table() -> bool:
+    """Whether pyarrow is installed: a table is a convenience, and a run is whole without it."""
+    return find_spec("pyarrow") is not None
 
 
 def write_table(records: Iterable[Record], path: Path) -> int:

@@ -17,6 +17,15 @@ SUMMARY = (
 """Columns of `records.TaskSummary`."""
 
 
+def _in_state(state: TaskState) -> str:
+    """The condition that a task is in a state.
+
+    With the words of the indexes of those that are few: where they are missing, SQLite reads all tasks that there are.
+    """
+    words = f"state = '{state}'"
+    return words if state.is_terminal else f"{words} AND state IN ('queued', 'running')"
+
+
 class Reader:
     """Each question is one short statement: it may be asked from an event loop."""
 
@@ -52,8 +61,13 @@ class Reader:
 
     def page(self, limit: int, before: int | None, filters: dict[str, str]) -> list[sqlite3.Row]:
         """Summaries, newest first; `filters` are columns and the values that they must have."""
-        conditions = [f"{column} = ?" for column in filters]
-        values: list[Any] = list(filters.values())
+        others = dict(filters)
+        state = others.pop("state", None)
+        # Where the state leaves few, SQLite is not to look up (`+`) all of a client's instead.
+        plus = "" if state in (None, TaskState.DONE) else "+"
+        conditions = [] if state is None else [_in_state(TaskState(state))]
+        conditions += [f"{plus}{column} = ?" for column in others]
+        values: list[Any] = list(others.values())
         if before is not None:
             conditions.append("sequence < ?")
             values.append(before)
@@ -63,15 +77,16 @@ class Reader:
 
     def running(self, limit: int, client: str | None = None) -> list[sqlite3.Row]:
         """Summaries of what runs (of one client if it is given), the longest running first."""
-        return self._some("state = 'running'", "started_at", limit, client)
+        which = f"{_in_state(TaskState.RUNNING)} AND +client = coalesce(?, client)"
+        statement = f"SELECT {SUMMARY} FROM tasks WHERE {which} ORDER BY started_at LIMIT ?"
+        return self._connection.execute(statement, (client, limit)).fetchall()
 
     def latest(self, limit: int, client: str | None = None) -> list[sqlite3.Row]:
         """Summaries of what ended last (of one client if it is given), newest first."""
-        return self._some("finished_at IS NOT NULL", "finished_at DESC", limit, client)
-
-    def _some(self, which: str, order: str, limit: int, client: str | None) -> list[sqlite3.Row]:
         theirs, values = ("", (limit,)) if client is None else ("client = ? AND ", (client, limit))
-        statement = f"SELECT {SUMMARY} FROM tasks WHERE {theirs}{which} ORDER BY {order} LIMIT ?"
+        statement = (
+            f"SELECT {SUMMARY} FROM tasks WHERE {theirs}finished_at IS NOT NULL ORDER BY finished_at DESC LIMIT ?"
+        )
         return self._connection.execute(statement, values).fetchall()
 
     def overdue(self, now: float, limit: int) -> list[str]:
@@ -83,7 +98,7 @@ class Reader:
         """All queued tasks, in the order of acceptance."""
         statement = (
             "SELECT id, sequence, client, priority, num_bytes, device FROM tasks"
-            " WHERE state = 'queued' ORDER BY sequence"
+            f" WHERE {_in_state(TaskState.QUEUED)} ORDER BY sequence"
         )
         for row in self._connection.execute(statement):
             yield Entry(*row[:5], device=row[5])

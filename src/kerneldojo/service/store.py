@@ -36,6 +36,7 @@ CREATE TABLE IF NOT EXISTS jobs (sequence INTEGER PRIMARY KEY, body TEXT NOT NUL
 CREATE TABLE IF NOT EXISTS evaluations (sequence INTEGER PRIMARY KEY, body TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS beats (id INTEGER PRIMARY KEY, at REAL NOT NULL);
 CREATE INDEX IF NOT EXISTS tasks_open ON tasks (state, sequence) WHERE state IN ('queued', 'running');
+CREATE INDEX IF NOT EXISTS tasks_cancelled ON tasks (sequence) WHERE state = 'cancelled';
 CREATE INDEX IF NOT EXISTS tasks_deadline ON tasks (deadline_at) WHERE state = 'queued' AND deadline_at IS NOT NULL;
 CREATE INDEX IF NOT EXISTS tasks_finished ON tasks (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX IF NOT EXISTS tasks_client ON tasks (client, sequence);

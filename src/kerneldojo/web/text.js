@@ -14,10 +14,13 @@ function el(name, options = {}, ...children) {
   return node;
 }
 
-// Control and bidirectional characters and halves of surrogate pairs are spelled out, so that a line cannot read as something that it is not.
+// Control characters, what is not seen (bidirectional marks, soft hyphens, tags) and halves of surrogate pairs are spelled out, so that a
+// line cannot read as something that it is not.
 function harmless(text) {
-  return String(text).replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\p{Cs}]/gu,
-    c => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+  return String(text).replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu, c => {
+    const code = c.codePointAt(0).toString(16);
+    return code.length > 4 ? `\\u{${code}}` : "\\u" + code.padStart(4, "0");
+  });
 }
 
 const digits = v => v === 0 ? "0" : v >= 100 ? v.toFixed(0) : v >= 0.1 ? String(Number(v.toPrecision(3))) : v.toPrecision(2);

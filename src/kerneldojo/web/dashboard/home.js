@@ -59,15 +59,37 @@ class Home {
     return STATES.has(this.filter) ? task.state === this.filter : task.status === this.filter;
   }
 
-  // As many of the newest as are shown.
+  // Keep what is told of a task. What has ended stays so: a page that was asked for before may come after the event.
+  // Bounded here, for a tab may be left open at one evaluation for days, where nothing of this is drawn.
+  keep(tasks) {
+    for (const task of tasks) {
+      const had = this.tasks.get(task.id);
+      if (!had || had.sequence !== task.sequence || had.finished_at === null || task.finished_at !== null) this.tasks.set(task.id, task);
+    }
+    if (this.tasks.size > MOST_KEPT + this.shown) {
+      this.tasks = new Map(this.found().slice(0, this.shown).map(task => [task.id, task]));
+      this.hasOlder = true;
+    }
+  }
+
+  // Those that the filter lets through, newest first.
+  found() {
+    const at = task => task.finished_at ?? task.sequence;
+    return [...this.tasks.values()].filter(task => this.matches(task)).sort((a, b) => at(b) - at(a) || b.sequence - a.sequence);
+  }
+
+  // As many of the newest as are shown. What the service no longer lists among them has changed while nobody told.
   async fetch() {
+    const known = new Map(this.found().map(task => [task.id, task]));
     const turn = ++this.asked, name = STATES.has(this.filter) ? "state" : "status", wanted = this.filter ? `${name}=${this.filter}` : "state=done";
     try {
       let before = null, number = 0;
       do {
         const page = await ask(`v1/tasks?${wanted}&limit=${Math.min(500, this.shown - number)}${before === null ? "" : "&before=" + before}`);
         if (turn !== this.asked) return;
-        for (const task of page.tasks) this.tasks.set(task.id, task);
+        this.keep(page.tasks);
+        for (const task of page.tasks) known.delete(task.id);
+        for (const [id, task] of known) if (task.sequence > (page.next ?? -1) && this.tasks.get(id) === task) this.tasks.delete(id);
         number += page.tasks.length;
         before = page.next;
       } while (before !== null && number < this.shown);
@@ -80,11 +102,11 @@ class Home {
     this.draw();
   }
 
-  took(task) { this.tasks.set(task.id, task); this.draw(); }
+  took(task) { this.keep([task]); this.draw(); }
 
   look(overview) {
     this.overview = overview;
-    for (const task of [...overview.latest, ...overview.running]) this.tasks.set(task.id, task);
+    this.keep([...overview.latest, ...overview.running]);
     this.draw();
   }
 
@@ -128,17 +150,12 @@ class Home {
     keyed(this.chips, CHOICES.filter(name => name === "" || name === this.filter || number(name)).map(name => [name, number(name), name === this.filter]), row => row[0],
       ([name, count, isNow]) => el("button", { "aria-pressed": String(isNow), onclick: () => { location.hash = name ? "#/status/" + name : "#/"; } },
         name ? (STATUSES.get(name)[0] + " " + words(name)) : "all judged", el("span", { class: "soft" }, " " + thousands(count))));
-    const at = task => task.finished_at ?? task.sequence;
-    const found = [...this.tasks.values()].filter(task => this.matches(task)).sort((a, b) => at(b) - at(a) || b.sequence - a.sequence);
+    const found = this.found();
     keyed(this.rows, found.slice(0, this.shown), task => task.id, latestRow);
     this.table.hidden = !found.length;
     this.nothing.hidden = found.length > 0;
     setText(this.nothing, this.problem || (this.filter ? `None is ${words(this.filter)}.` : "Nothing has been judged yet. What is submitted appears here by itself."));
     this.more.hidden = !this.hasOlder && found.length <= this.shown;
-    if (this.tasks.size > MOST_KEPT + this.shown) {
-      this.tasks = new Map(found.slice(0, this.shown).map(task => [task.id, task]));
-      this.hasOlder = true;
-    }
   }
 }
 

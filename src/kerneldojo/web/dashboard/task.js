@@ -1,7 +1,7 @@
 "use strict";
 // One evaluation: the verdict, where the time went, what its author is told, both sources, and how it was judged.
 
-const MOST_CHARACTERS = 60000, MOST_KERNELS = 40, NO_STAGES = ["total", "held", "stopping", "alone"];
+const MOST_CHARACTERS = 60000, MOST_LINES = 3000, MOST_KERNELS = 40, NO_STAGES = ["total", "held", "stopping", "alone"];
 
 class TaskView {
   constructor() { this.id = null; this.asked = 0; this.root = el("div"); }
@@ -98,8 +98,9 @@ function kernelCard(v) {
 
 // A source with line numbers; a very long one is cut until it is asked for, for its lines would stall the page.
 function sourceView(title, source, note, id) {
-  const holder = el("div", { id }), isCut = source.length > MOST_CHARACTERS;
-  holder.append(codeView(isCut ? source.slice(0, MOST_CHARACTERS) : source));
+  const beginning = source.slice(0, MOST_CHARACTERS).split("\n", MOST_LINES).join("\n"), holder = el("div", { id });
+  const isCut = beginning.length < source.replace(/\n$/, "").length;
+  holder.append(codeView(isCut ? beginning : source));
   const more = isCut ? el("button", { onclick: () => { holder.replaceChildren(codeView(source)); more.remove(); } }, `Show all ${thousands(source.length)} characters`) : null;
   return el("section", { class: "card" }, el("div", { class: "row spread" }, el("h2", {}, title), el("span", { class: "soft small" }, harmless(note))), holder, more);
 }
