@@ -13,6 +13,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from kerneldojo.pool.config import AFFINITY_WINDOW, MOST_OVERTAKEN
 
@@ -50,6 +51,8 @@ class FairQueue:
         self._lines: dict[str, dict[str, list[Item]]] = {}
         """Of each client a heap for each device."""
         self._waiting: Counter[str] = Counter()
+        self._wanted: Counter[str] = Counter()
+        """Waiting tasks by the device that each asks for."""
         self._served: dict[str, int] = {}
         self._overtaken: Counter[str] = Counter()
         """How often tasks that waited first of their client's were."""
@@ -73,6 +76,7 @@ class FairQueue:
         line = entry.device if entry.device in lines or len(lines) < MAX_LINES else ""
         heapq.heappush(lines.setdefault(line, []), (-entry.priority, entry.sequence, entry.id))
         self._waiting[entry.client] += 1
+        self._wanted[entry.device] += 1
         self._served.setdefault(entry.client, 0)
         self.num_bytes += entry.num_bytes
 
@@ -107,10 +111,13 @@ class FairQueue:
             rank: how gladly the executor would take one on a problem, by its hash: see `pool.executor.Choosy`.
             is_full: whether a task that asks for this device would only wait at the executor.
         """
-        full = {line: bool(line) and is_full(line) for line in set[str]().union(*self._lines.values())}
+        # Asked with each task that comes, mostly when every device is busy: then no client is looked at.
+        if all(map(is_full, self._wanted)):
+            return None
+        is_full = cache(is_full)
         order = sorted(self._waiting, key=lambda name: (running[name], self._served[name]))
         for client in order:
-            heap = self._first_line(client, full)
+            heap = self._first_line(client, is_full)
             if heap:
                 self._turn += 1
                 self._served[client] = self._turn
@@ -119,7 +126,7 @@ class FairQueue:
                 return entry
         return None
 
-    def _first_line(self, client: str, full: dict[str, bool]) -> list[Item]:
+    def _first_line(self, client: str, is_full: Callable[[str], bool]) -> list[Item]:
         """The line whose first task is the client's first of those that can be served now; empty if there is none."""
         lines = self._lines[client]
         first: list[Item] = []
@@ -128,7 +135,7 @@ class FairQueue:
                 heapq.heappop(heap)
             if not heap:
                 del lines[line]
-            elif not full[line] and (not first or heap[0] < first[0]):
+            elif (not first or heap[0] < first[0]) and not (line and is_full(line)):
                 first = heap
         return first
 
@@ -168,6 +175,9 @@ class FairQueue:
         del self._entries[entry.id]
         self._overtaken.pop(entry.id, None)
         self.num_bytes -= entry.num_bytes
+        self._wanted[entry.device] -= 1
+        if not self._wanted[entry.device]:
+            del self._wanted[entry.device]
         self._waiting[entry.client] -= 1
         if not self._waiting[entry.client]:
             # A client without tasks leaves nothing behind; it starts as never served when it returns.
