@@ -17,9 +17,10 @@ from functools import cache
 
 from kerneldojo.pool.config import AFFINITY_WINDOW, MOST_OVERTAKEN
 
-MAX_LINES = 32
+MAX_LINES = 1024
 """Devices whose tasks a client may have in lines of their own: each choice looks at all of them. Who asks for more
-devices than that has the others' tasks in one line, which none of them holds up."""
+devices than any cluster has gets the others' tasks in one line, in which each waits for those before it: handed over as
+they come, they would take up the slots of devices that others ask for."""
 
 Item = tuple[int, int, str]
 """What orders a line: the negative priority, the order of acceptance, and the id."""
@@ -135,7 +136,7 @@ class FairQueue:
                 heapq.heappop(heap)
             if not heap:
                 del lines[line]
-            elif (not first or heap[0] < first[0]) and not (line and is_full(line)):
+            elif (not first or heap[0] < first[0]) and not is_full(line or self._entries[heap[0][2]].device):
                 first = heap
         return first
 
