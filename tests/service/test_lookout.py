@@ -87,3 +87,28 @@ def test_an_executor_that_does_not_say_holds_up_nobody(tmp_path: Path, monkeypat
             r.executor.release.set()
 
     drive(test)
+
+
+def test_what_waits_for_a_lost_machine_makes_no_service_ill(tmp_path: Path) -> None:
+    """Nobody would send it work for the other machine then, and it would never be well again."""
+
+    class Halved(TextExecutor):
+        def devices(self) -> list[DeviceState]:
+            lost, other = super().devices()
+            gone = {"num_slots": 0, "is_healthy": False, "reason": "its machine is lost"}
+            return [lost.model_copy(update=gone), other.model_copy(update={"num_slots": 1})]
+
+    async def test() -> None:
+        executor = Halved(["node-0/cpu", "node-1/cpu"], num_slots=1)
+        async with running(tmp_path, executor, stalled_seconds=0.5) as r:
+            await r.http.post("/v1/tasks", json=order("passed", id="lost", device="node-0/cpu"))
+            await asyncio.sleep(1.0)
+            told = await r.http.get("/health")
+            assert (told.status_code, told.json()["queue_moving"], told.json()["queued"]) == (200, True, 1)
+            await r.http.post("/v1/tasks", json=order("wait", id="first", device="node-1/cpu"))
+            await r.http.post("/v1/tasks", json=order("wait", id="second", device="node-1/cpu"))
+            await asyncio.sleep(1.0)
+            assert not (await r.http.get("/health")).json()["queue_moving"]
+            executor.release.set()
+
+    drive(test)

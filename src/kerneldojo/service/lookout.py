@@ -106,7 +106,7 @@ class Lookout:
         writable = await self._is_writable()
         dispatcher = self._service.dispatcher
         idle = time.monotonic() - dispatcher.moved_at
-        moving = not dispatcher.is_broken and not (dispatcher.queue and idle > self._service.config.stalled_seconds)
+        moving = not dispatcher.is_broken and not (idle > self._service.config.stalled_seconds and dispatcher.has_work)
         reasons = [f"{device.name}: {device.reason or 'not healthy'}" for device in devices if not device.is_healthy]
         if not devices:
             reasons.append("there is no device")

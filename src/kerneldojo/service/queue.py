@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -69,6 +69,10 @@ class FairQueue:
     def clients(self) -> dict[str, int]:
         """Number of waiting tasks of each client that has any."""
         return dict(self._waiting)
+
+    def devices(self) -> Iterable[str]:
+        """What the waiting tasks ask for."""
+        return self._wanted.keys()
 
     def push(self, entry: Entry) -> None:
         """Add a task."""
