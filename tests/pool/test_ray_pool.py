@@ -54,6 +54,22 @@ def test_a_lost_node_costs_no_job_its_verdict(cluster: cluster_utils.Cluster) ->
     _closing_with_patience_ends_what_runs_longer(pool)
 
 
+@pytest.mark.slow
+def test_closing_does_not_wait_for_a_place_that_others_have(cluster: cluster_utils.Cluster) -> None:
+    node = cluster.add_node(num_cpus=1, resources={"theirs": 1})
+    ray.init(cluster.address, log_to_driver=False)
+    assert ray.util.placement_group([{"CPU": 1, "theirs": 1}]).wait(60)
+    pool = RayPool(devices=[MODEL])
+    future = pool.submit(sleeper(300.0, "no place"))
+    time.sleep(1.0)
+    began = time.monotonic()
+    pool.close(drain=False, patience=0.0)
+    assert time.monotonic() - began < 20
+    assert future.done()
+    ray.shutdown()
+    cluster.remove_node(node)
+
+
 def _one_loss_convicts_nobody(pool: RayPool) -> None:
     """Its one lane takes the suspect again at once, before anybody has seen to another worker."""
     future = pool.submit(sleeper(4.0, "killed once"))

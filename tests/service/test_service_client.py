@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import subprocess
 import sys
 import threading
@@ -183,6 +184,28 @@ def test_who_asks_while_a_service_is_gone_gets_what_was_known_and_waits_no_longe
         with pytest.raises(WaitTimeout, match="has no verdict yet: the service cannot be reached"):
             client.wait("anything", timeout=1.0)
         assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+def test_who_asks_an_executor_of_a_service_that_is_gone_is_told_what_was_known(
+    sent: signal.Signals, tmp_path: Path
+) -> None:
+    """A service in front of it asks on its event loop, and nobody is left waiting when it is closed."""
+    with ServiceProcess(tmp_path) as gone:
+        executor = ClientExecutor(gone.url)
+        gone.process.send_signal(sent)
+        executor._overview_at -= 60.0
+        asking = threading.Thread(target=executor.devices, daemon=True)
+        began = time.monotonic()
+        asking.start()
+        assert executor.num_slots == 8
+        executor._overview_at -= 60.0
+        assert executor.devices()[0].name == "auto"
+        executor.close()
+        asking.join(1.0)
+        assert not asking.is_alive()
+        assert time.monotonic() - began < 15
+        assert executor.num_slots == 8
 
 
 def test_a_newer_service_may_tell_more_than_a_client_knows() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +18,7 @@ from kerneldojo.pool.config import MOST_OVERTAKEN
 from kerneldojo.pool.executor import DeviceState
 from kerneldojo.schema import Evaluation, Job
 from kerneldojo.service.places import Places
-from kerneldojo.service.queue import Entry, FairQueue
+from kerneldojo.service.queue import MAX_LINES, Entry, FairQueue
 
 CLIENTS = st.sampled_from("abc")
 
@@ -210,3 +211,30 @@ def test_a_client_that_asks_for_very_many_devices_gets_all_its_tasks() -> None:
     assert {one.id for one in popped if one is not None} == {f"t{i}" for i in range(1, 200)}
     assert queue.pop(Counter(), is_full=lambda device: device == "cuda:0") is None and "t0" in queue
     assert queue.remove("t0") and not queue.clients()
+
+
+@pytest.mark.parametrize("num_devices", [40, MAX_LINES + 40])
+def test_a_slow_one_of_very_many_devices_takes_up_no_others_slots(num_devices: int) -> None:
+    """However many devices a client asks for: it was handed over task after task that waited for the last of them."""
+    names = [f"cuda:{i}" for i in range(num_devices)]
+    queue = FairQueue()
+    for i, name in enumerate([*names, *names[-1:] * 100]):
+        queue.push(Entry(f"t{i}", i, "a", 1, 10, device=name))
+    running = Counter[str]()
+    while (one := queue.pop(Counter(), is_full=lambda device: running[device] > 0)) is not None:
+        running[one.device] += 1
+    assert running == Counter(names)
+    queue.push(Entry("other", 10**6, "b", 1, 10, device="cpu"))
+    one = queue.pop(Counter(), is_full=lambda device: running[device] > 0)
+    assert one is not None and one.id == "other"
+
+
+def test_a_queue_of_which_nothing_can_be_served_is_not_searched() -> None:
+    """It is asked with each task that comes while a device that nobody waits for is free."""
+    queue = FairQueue()
+    for i in range(20_000):
+        queue.push(Entry(f"t{i}", i, f"client {i % 1000}", 1, 10, device=f"cuda:{i // 1000 % 7}"))
+    began = time.monotonic()
+    assert all(queue.pop(Counter(), is_full=lambda device: device != "cuda:7") is None for _ in range(1000))
+    assert time.monotonic() - began < 1.0  # Looking at each client's lines takes two seconds or more.
+    assert queue.pop(Counter(), is_full=lambda device: device != "cuda:3") is not None

@@ -19,8 +19,8 @@ from kerneldojo.service.records import Overview, TaskRecord
 OVERVIEW_SECONDS = 5.0
 """How old what is known of the service's slots may be."""
 
-LOOK_SECONDS = 5.0
-"""How long to wait for news of them: what was known will do, and who asks has verdicts to keep meanwhile."""
+LOOK_SECONDS = 2.0
+"""How long a service may take to tell of its slots and devices before what was known of them stands."""
 
 CANCEL_SECONDS = 5.0
 """How long to try to cancel a task that nobody waits for any more."""
@@ -61,6 +61,7 @@ class ClientExecutor:
         self._lock = threading.Lock()
         self._open: set[Future[Evaluation]] = set()
         self._is_closed = False
+        self._asking = threading.Lock()
         self._overview_at = float("-inf")
         try:
             self._overview = self._ask()
@@ -131,17 +132,23 @@ class ClientExecutor:
             future.set_result(evaluation)
 
     def _recent(self, seconds: float) -> Overview:
-        """What was known no longer ago than `seconds`, or is asked now."""
-        if time.monotonic() - self._overview_at > seconds:
+        """What was known no longer ago than `seconds`, or is asked now: by one at a time, whom the others do not await.
+
+        Whoever keeps a queue asks between two requests, and must not stand still for as long as work may be retried.
+        """
+        if time.monotonic() - self._overview_at > seconds and self._asking.acquire(blocking=False):
             try:
-                self._overview = self._ask(LOOK_SECONDS)
+                if not self._is_closed:
+                    self._overview = self._ask(LOOK_SECONDS)
             except (ClientError, TimeoutError):
                 # What was known stands until the service answers again; work submitted meanwhile is retried.
                 self._overview_at = time.monotonic()
+            finally:
+                self._asking.release()
         return self._overview
 
-    def _ask(self, patience: float | None = None) -> Overview:
-        asked = asyncio.wait_for(self._client.overview(), patience)
+    def _ask(self, timeout: float | None = None) -> Overview:
+        asked = asyncio.wait_for(self._client.overview(), timeout)
         found = asyncio.run_coroutine_threadsafe(asked, self._loop).result()
         self._overview_at = time.monotonic()
         return found
@@ -166,6 +173,8 @@ class ClientExecutor:
 
     def _end(self) -> None:
         self._is_closed = True
+        with self._asking:  # Who waits for an answer of a loop that has ended waits for ever.
+            pass
         asyncio.run_coroutine_threadsafe(self._client.close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -33,6 +33,8 @@ from kerneldojo.pool.slot import Slot
 from kerneldojo.pool.verdict_cache import VerdictCache, environment_hash
 from kerneldojo.schema import Evaluation, Job, Status, content_hash
 
+WANTING = ("open", "draining")
+"""States of a pool in which a worker that starts is worth waiting for."""
 _MOST_JOB_BYTES = MAX_FRAME_BYTES - (1 << 20)
 _MOST_NODES = 2
 """Machines that a suspect may take with it before that is held against it."""

@@ -10,14 +10,11 @@ from functools import partial
 
 from kerneldojo.devices.cores import cores_of_gpus
 from kerneldojo.pool.config import PoolConfig
-from kerneldojo.pool.dispatcher import Dispatcher
+from kerneldojo.pool.dispatcher import WANTING, Dispatcher
 from kerneldojo.pool.faults import Sick
 from kerneldojo.pool.placement import PooledDevice, evenly, lanes_of_gpu, lanes_of_workers, local_device
 from kerneldojo.pool.slot import Slot
 from kerneldojo.pool.worker_process import WorkerProcess
-
-_WANTING = ("open", "draining")
-"""States of a pool in which a worker that starts is worth waiting for."""
 
 
 class LocalPool(Dispatcher):
@@ -63,7 +60,7 @@ class LocalPool(Dispatcher):
             slot.start()
 
     def _add(self, device: PooledDevice, num_lanes: int, cores: Sequence[int] = ()) -> None:
-        make = partial(WorkerProcess, device.local_name, num_lanes, self.config, cores, lambda: self._state in _WANTING)
+        make = partial(WorkerProcess, device.local_name, num_lanes, self.config, cores, lambda: self._state in WANTING)
         check = partial(check_device, device.local_name, self.config.check_timeout_seconds)
         self._slots.append(Slot(self, device, num_lanes, make, check, self.config))
 

@@ -24,7 +24,7 @@ except ImportError as error:
     raise RuntimeError(f"a pool over Ray needs the package ray: {error}") from None
 
 from kerneldojo.pool.config import PoolConfig
-from kerneldojo.pool.dispatcher import Dispatcher
+from kerneldojo.pool.dispatcher import WANTING, Dispatcher
 from kerneldojo.pool.faults import Cause, Sick, WorkerLost
 from kerneldojo.pool.placement import PooledDevice, describe, evenly, lanes_of_gpu, lanes_of_workers
 from kerneldojo.pool.slot import Slot
@@ -34,6 +34,8 @@ from kerneldojo.schema import Evaluation, Job
 log = logging.getLogger(__name__)
 
 SCAN_SECONDS = 1.0
+GLANCE_SECONDS = 0.2
+"""How often whoever waits for a worker to start looks whether it is still wanted."""
 NODE_LOSS_SECONDS = 15.0
 """How long after the loss of an actor Ray may take to notice that its whole machine is gone."""
 LAST_WORDS_SECONDS = 10.0
@@ -150,7 +152,7 @@ class RayPool(Dispatcher):
         return {name.partition("/")[0] for name in self._devices} | set(self._nodes.values())
 
     def _slot(self, device: PooledDevice, node_id: str, num_lanes: int, part: tuple[int, int] = (0, 1)) -> Slot:
-        make = partial(SupervisedWorker, device, node_id, num_lanes, part, self.config)
+        make = partial(SupervisedWorker, device, node_id, num_lanes, part, self.config, lambda: self._state in WANTING)
         return Slot(self, device, num_lanes, make, lambda: None, self.config)
 
     def close(self, *, drain: bool = True, patience: float | None = None) -> None:
@@ -171,15 +173,23 @@ class SupervisedWorker:
         num_verdicts: verdicts at once.
         part: which of its machine's GPUs it is, and of how many; see `Supervisor`.
         config: how patient to be.
+        is_wanted: asked while it starts, so that a pool that is closed meanwhile does not wait for it, or for a place
+            that somebody else has.
 
     Raises:
         Sick: it did not come up.
     """
 
     def __init__(
-        self, device: PooledDevice, node_id: str, num_verdicts: int, part: tuple[int, int], config: PoolConfig
+        self,
+        device: PooledDevice,
+        node_id: str,
+        num_verdicts: int,
+        part: tuple[int, int],
+        config: PoolConfig,
+        is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._config, self._node_id = config, node_id
+        self._config, self._node_id, self._is_wanted = config, node_id, is_wanted
         self._is_lost = self._is_killed = False
         self._changed = threading.Condition()
         self._num_asked = 0
@@ -264,14 +274,17 @@ class SupervisedWorker:
     def _answer(self, what: str, patience: float | None, *arguments: str) -> dict[str, Any]:
         try:
             asked = getattr(self._actor, what).remote(*arguments)
+            until = time.monotonic() + (float("inf") if patience is None else patience)
+            glance = GLANCE_SECONDS if what == "start" else patience or self._config.check_seconds
             while True:
                 try:
-                    answer: dict[str, Any] = ray.get(asked, timeout=patience or self._config.check_seconds)
+                    answer: dict[str, Any] = ray.get(asked, timeout=glance)
                     break
                 except GetTimeoutError:
-                    if patience is not None:
+                    if time.monotonic() >= until or (what == "start" and not self._is_wanted()):
                         raise
-                    ray.get(self._actor.say_here.remote(), timeout=2 * self._config.check_timeout_seconds)
+                    if patience is None:
+                        ray.get(self._actor.say_here.remote(), timeout=2 * self._config.check_timeout_seconds)
         except GetTimeoutError:
             self._kill_actor()
             raise WorkerLost("node", "its supervisor did not answer in time") from None

@@ -109,6 +109,11 @@ class Dispatcher:
         ):
             self._start(entry)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether a task waits that is sure to be served; not so one that asks for a machine that was lost."""
+        return not all(map(self._places.is_lost, self.queue.devices()))
+
     def _is_full(self, device: str) -> bool:
         return self._places.is_full(device, self._running_devices)
 

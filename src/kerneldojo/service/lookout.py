@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,9 @@ from kerneldojo.service.views import summary_of
 if TYPE_CHECKING:
     from kerneldojo.service.core import Service
 
+LOOK_SECONDS = 5.0
+"""How long an executor may take to tell of its devices before what was known of them stands."""
+
 BEAT_SECONDS = 3.0
 """How long a write may take before `/health` calls the store broken."""
 
@@ -30,6 +33,8 @@ class Lookout:
         self._devices: tuple[DeviceState, ...] = ()
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
+        self._look: asyncio.Task[Sequence[DeviceState]] | None = None
+        """A question that the executor has not answered yet."""
         self._beat: tuple[float, bool] = (float("-inf"), False)
 
     @property
@@ -38,12 +43,20 @@ class Lookout:
         return self._devices
 
     async def devices(self) -> tuple[DeviceState, ...]:
-        """What the executor's devices do, at most a second old."""
+        """What the executor's devices do, at most a second old, or what was known if it does not say.
+
+        Deadlines are kept by whoever asks this too, and they must not wait for an executor that hangs.
+        """
         async with self._asking:  # Who comes while they are asked waits for the answer: what was known may be old.
             now = time.monotonic()
             if now - self._asked_at > 1.0:
-                self._devices = tuple(await asyncio.to_thread(self._service.executor.devices))
-                self._asked_at = now
+                if self._look is None:
+                    self._look = asyncio.create_task(asyncio.to_thread(self._service.executor.devices))
+                done, _ = await asyncio.wait({self._look}, timeout=LOOK_SECONDS)
+                self._asked_at = now if done else time.monotonic()
+                if done:
+                    look, self._look = self._look, None
+                    self._devices = tuple(look.result())
         return self._devices
 
     async def devices_for(self, viewer: Viewer) -> tuple[DeviceState, ...]:
@@ -93,7 +106,7 @@ class Lookout:
         writable = await self._is_writable()
         dispatcher = self._service.dispatcher
         idle = time.monotonic() - dispatcher.moved_at
-        moving = not dispatcher.is_broken and not (dispatcher.queue and idle > self._service.config.stalled_seconds)
+        moving = not dispatcher.is_broken and not (idle > self._service.config.stalled_seconds and dispatcher.has_work)
         reasons = [f"{device.name}: {device.reason or 'not healthy'}" for device in devices if not device.is_healthy]
         if not devices:
             reasons.append("there is no device")

@@ -48,6 +48,11 @@ class Places:
                     return True
         return False
 
+    def is_lost(self, wanted: str) -> bool:
+        """Whether a task that asks for `wanted` waits for a device that is gone, and may never come back."""
+        slots = [one.num_slots for one in self._told if one.name in self._serving(wanted)]
+        return bool(slots) and not any(slot is None or slot > 0 for slot in slots)
+
     def _serving(self, wanted: str) -> frozenset[str]:
         """Names of the devices that may serve it."""
         if wanted not in self._meant:

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from kerneldojo.pool.config import AFFINITY_WINDOW, MOST_OVERTAKEN
 
-MAX_LINES = 32
+MAX_LINES = 1024
 """Devices whose tasks a client may have in lines of their own: each choice looks at all of them. Who asks for more
-devices than that has the others' tasks in one line, which none of them holds up."""
+devices than any cluster has gets the others' tasks in one line, in which each waits for those before it: handed over as
+they come, they would take up the slots of devices that others ask for."""
 
 Item = tuple[int, int, str]
 """What orders a line: the negative priority, the order of acceptance, and the id."""
@@ -50,6 +52,8 @@ class FairQueue:
         self._lines: dict[str, dict[str, list[Item]]] = {}
         """Of each client a heap for each device."""
         self._waiting: Counter[str] = Counter()
+        self._wanted: Counter[str] = Counter()
+        """Waiting tasks by the device that each asks for."""
         self._served: dict[str, int] = {}
         self._overtaken: Counter[str] = Counter()
         """How often tasks that waited first of their client's were."""
@@ -66,6 +70,10 @@ class FairQueue:
         """Number of waiting tasks of each client that has any."""
         return dict(self._waiting)
 
+    def devices(self) -> Iterable[str]:
+        """What the waiting tasks ask for."""
+        return self._wanted.keys()
+
     def push(self, entry: Entry) -> None:
         """Add a task."""
         self._entries[entry.id] = entry
@@ -73,6 +81,7 @@ class FairQueue:
         line = entry.device if entry.device in lines or len(lines) < MAX_LINES else ""
         heapq.heappush(lines.setdefault(line, []), (-entry.priority, entry.sequence, entry.id))
         self._waiting[entry.client] += 1
+        self._wanted[entry.device] += 1
         self._served.setdefault(entry.client, 0)
         self.num_bytes += entry.num_bytes
 
@@ -107,10 +116,13 @@ class FairQueue:
             rank: how gladly the executor would take one on a problem, by its hash: see `pool.executor.Choosy`.
             is_full: whether a task that asks for this device would only wait at the executor.
         """
-        full = {line: bool(line) and is_full(line) for line in set[str]().union(*self._lines.values())}
+        # Asked with each task that comes, mostly when every device is busy: then no client is looked at.
+        if all(map(is_full, self._wanted)):
+            return None
+        is_full = cache(is_full)
         order = sorted(self._waiting, key=lambda name: (running[name], self._served[name]))
         for client in order:
-            heap = self._first_line(client, full)
+            heap = self._first_line(client, is_full)
             if heap:
                 self._turn += 1
                 self._served[client] = self._turn
@@ -119,7 +131,7 @@ class FairQueue:
                 return entry
         return None
 
-    def _first_line(self, client: str, full: dict[str, bool]) -> list[Item]:
+    def _first_line(self, client: str, is_full: Callable[[str], bool]) -> list[Item]:
         """The line whose first task is the client's first of those that can be served now; empty if there is none."""
         lines = self._lines[client]
         first: list[Item] = []
@@ -128,7 +140,7 @@ class FairQueue:
                 heapq.heappop(heap)
             if not heap:
                 del lines[line]
-            elif not full[line] and (not first or heap[0] < first[0]):
+            elif (not first or heap[0] < first[0]) and not is_full(line or self._entries[heap[0][2]].device):
                 first = heap
         return first
 
@@ -168,6 +180,9 @@ class FairQueue:
         del self._entries[entry.id]
         self._overtaken.pop(entry.id, None)
         self.num_bytes -= entry.num_bytes
+        self._wanted[entry.device] -= 1
+        if not self._wanted[entry.device]:
+            del self._wanted[entry.device]
         self._waiting[entry.client] -= 1
         if not self._waiting[entry.client]:
             # A client without tasks leaves nothing behind; it starts as never served when it returns.
