@@ -147,7 +147,7 @@ import socket, sys
 from kerneldojo.contestant.wire import Channel
 channel = Channel(socket.socket(fileno=int(sys.argv[1])))
 channel.send({"ready": True})
-channel.send({"id": channel.receive(60)["id"], "stage": "rounds"})
+channel.send({"id": channel.receive(60)["id"], "stage": "rounds", "seconds": 60})
 channel.send({"id": channel.receive(60)["id"], "broken": "its context broke"})
 channel.receive(60)
 """
@@ -160,7 +160,7 @@ channel = Channel(socket.socket(fileno=int(sys.argv[1])))
 channel.send({"ready": True})
 number = channel.receive(60)["id"]
 channel.send({"id": number, "begun": 0.1})
-for stage, seconds, nap in (("start", 0.1, 0.6), ("turn", None, 2.0), ("audit", 1.5, 1.8), ("build", 0.1, 600.0)):
+for stage, seconds, nap in (("start", 0.1, 0.6), ("turn", 2.0, 2.4), ("audit", 1.5, 1.8), ("build", 0.1, 600.0)):
     channel.send({"id": number, "stage": stage, "seconds": seconds})
     time.sleep(nap)
 """
@@ -250,6 +250,8 @@ def test_whatever_keeps_a_worker_from_starting_a_slot_tries_again() -> None:
         def finish(self, slot: Slot, task: Task, evaluation: Evaluation) -> None: ...
 
         def lost(self, slot: Slot, task: Task, loss: WorkerLost) -> None: ...
+
+        def note(self, slot: Slot, task: Task, stage: str) -> None: ...
 
         def change_health(self, slot: Slot, reason: str) -> None:
             told.append(reason)

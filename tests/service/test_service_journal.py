@@ -50,3 +50,30 @@ def test_what_is_given_up_counts_no_more() -> None:
     assert not journal.close(timeout=0.01) or len(journal) == 0
     journal._thread.join(30)
     assert len(journal) == 0
+
+
+def test_a_write_that_can_never_be_made_takes_no_other_with_it() -> None:
+    """Nor the thread that writes, without which nothing would be accepted any more."""
+    connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+    connection.execute("CREATE TABLE told (number INTEGER)")
+    calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    disk = threading.Event()
+    told: list[object] = []
+
+    def insert(number: int) -> Write:
+        def apply(connection: sqlite3.Connection) -> int:
+            assert disk.wait(30)
+            connection.execute("INSERT INTO told VALUES (?)", (number,))
+            return number
+
+        return Write(apply, told.append, must_succeed=True)
+
+    journal = Journal(connection, calls.put)
+    for number in (1, 2, 1 << 80, 3):  # SQLite has no such number: an OverflowError, which is none of its own.
+        journal.put(insert(number))
+    disk.set()
+    while len(journal):
+        calls.get(timeout=30)()
+    assert [type(one).__name__ for one in told] == ["int", "int", "StoreError", "int"]
+    assert connection.execute("SELECT number FROM told ORDER BY number").fetchall() == [(1,), (2,), (3,)]
+    assert journal.close()

@@ -14,13 +14,14 @@ CANDIDATES_STAGES = frozenset({"build", "compile", "contexts", "end", "start"})
 """Stages in which a reference runner is asked next to nothing."""
 
 
-def seconds_of(stage: str, allowance: float) -> float | None:
-    """Seconds that a stage may take of what candidate and reference have; None if it has no bound of its own.
+def seconds_of(stage: str, allowance: float, num_verdicts: int) -> float:
+    """Seconds that a stage may take of what candidate and reference have; for all others too, where it waits for them.
 
     Args:
         stage: as `Findings.stage` names it.
         allowance: seconds for all that the candidate does.
+        num_verdicts: verdicts that are under way at once; each is taken to have as long as this one.
     """
     if stage == TURN:
-        return None
+        return num_verdicts * (allowance + BUDGET_SECONDS)
     return allowance if stage in CANDIDATES_STAGES else allowance + BUDGET_SECONDS

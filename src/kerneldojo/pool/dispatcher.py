@@ -294,6 +294,12 @@ class Dispatcher:
             del self._tasks[task.key]
         self._changed.notify_all()
 
+    def note(self, slot: Slot, task: Task, stage: str) -> None:
+        """See `slot.Owner`."""
+        with self._changed:
+            if task in slot.running:
+                slot.running[task] = stage
+
     def change_health(self, slot: Slot, reason: str) -> None:
         """See `slot.Owner`."""
         with self._changed:

@@ -74,6 +74,10 @@ class Owner(Protocol):
         """The worker is gone, and the task was in it."""
         ...
 
+    def note(self, slot: Slot, task: Task, stage: str) -> None:
+        """A task that is in the slot, if it still is, has come to a stage."""
+        ...
+
     def change_health(self, slot: Slot, reason: str) -> None:
         """The slot became sick for a reason, or well (empty)."""
         ...
@@ -230,15 +234,12 @@ class Slot:
 
     def _judge(self, task: Task) -> None:
         worker = self._worker
-
-        def note(stage: str) -> None:
-            if task in self.running:
-                self.running[task] = stage
-
         try:
             if worker is None:
                 raise WorkerLost("elsewhere", "the worker was being replaced")
-            evaluation = worker.judge(self.device.judged_as, task.job, note)
+            evaluation = worker.judge(
+                self.device.judged_as, task.job, lambda stage: self._owner.note(self, task, stage)
+            )
         except WorkerLost as lost:
             self._owner.lost(self, task, lost)
         except Sick as sick:

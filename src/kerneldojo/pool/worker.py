@@ -56,7 +56,7 @@ class Worker:
         pace: Pace,
         cores: Sequence[int] = (),
     ) -> None:
-        self._channel, self._device = channel, device
+        self._channel, self._device, self._num_verdicts = channel, device, num_verdicts
         self._lock = threading.Lock()
         begun = Begun.ahead(device)
         from kerneldojo.judging import Judge  # Imports torch, while they warm up.
@@ -121,7 +121,9 @@ class Worker:
             precision=job.precision,
             timeout=job.timeout,
             allow_degenerate=job.allow_degenerate,
-            on_stage=lambda stage: self._tell({"id": number, "stage": stage, "seconds": seconds_of(stage, allowance)}),
+            on_stage=lambda stage: self._tell(
+                {"id": number, "stage": stage, "seconds": seconds_of(stage, allowance, self._num_verdicts)}
+            ),
         )
         answer: dict[str, Any] = {
             "id": number,

@@ -192,7 +192,7 @@ class WorkerProcess:
                         self._below = set(_session_of(self.pid))
                         pending.deadline = self._deadline(message["begun"])
                     elif "stage" in message:
-                        pending.deadline = self._deadline(message.get("seconds"))
+                        pending.deadline = self._deadline(message["seconds"])
                         pending.on_stage(str(message["stage"]))
                     else:
                         pending.answer = message
@@ -204,9 +204,9 @@ class WorkerProcess:
             log.exception("a worker does not keep to the protocol")
             self.kill("died", f"the worker does not keep to the protocol: {type(error).__name__}")
 
-    def _deadline(self, seconds: float | None) -> float:
-        """Until when what has begun may take that long; no end for what waits for others, who have deadlines."""
-        return time.monotonic() + (PATIENCE if seconds is None else float(seconds) + self._config.margin_seconds)
+    def _deadline(self, seconds: float) -> float:
+        """Until when what has begun may take that long."""
+        return time.monotonic() + float(seconds) + self._config.margin_seconds
 
     def kill(self, cause: Cause, reason: str, culprit: int | None = None) -> None:
         """End it and all below it; whoever waits hears `cause`, or `elsewhere` if another job is the culprit."""

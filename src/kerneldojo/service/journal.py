@@ -91,12 +91,30 @@ class Journal:
             results = [write.apply(self._connection) for write in group]
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
+            self._roll_back()
+            self._refused(group, error)
+        except Exception as error:
+            self._roll_back()
+            self._part(group, error)
+        else:
+            self.is_failing = False
+            self._settle(group, results)
+
+    def _roll_back(self) -> None:
+        try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-            self._refused(group, error)
+        except sqlite3.Error:
+            log.exception("a transaction could not be rolled back")  # The next one is refused, and it is tried again.
+
+    def _part(self, group: list[Write], error: Exception) -> None:
+        """One of these can never be written (a number that SQLite has not, say): the others are not to go with it."""
+        if len(group) > 1:
+            for write in group:
+                self._commit([write])
             return
-        self.is_failing = False
-        self._settle(group, results)
+        log.error("a write that cannot be made is given up", exc_info=error)
+        self._settle(group, [StoreError(f"this cannot be stored: {type(error).__name__}")])
 
     def _refused(self, group: list[Write], error: sqlite3.Error) -> None:
         log.error("the store refused %d writes: %s", len(group), error)
