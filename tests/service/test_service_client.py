@@ -36,6 +36,7 @@ from kerneldojo.client import (
 )
 from kerneldojo.client import executor as executor_module
 from kerneldojo.client.attempts import Send
+from kerneldojo.pool.executor import Withdrawable
 from kerneldojo.schema import Job
 
 PROBLEM = Problem(name="p", source="x")
@@ -183,6 +184,43 @@ def test_who_asks_while_a_service_is_gone_gets_what_was_known_and_waits_no_longe
         assert executor.devices() == known and executor.num_slots == 8
         with pytest.raises(WaitTimeout, match="has no verdict yet: the service cannot be reached"):
             client.wait("anything", timeout=1.0)
+        assert time.monotonic() - began < 10
+
+
+def test_what_runs_is_not_withdrawn_from_a_service(tmp_path: Path) -> None:
+    with ServiceProcess(tmp_path) as own, ClientExecutor(own.url) as executor, Client(own.url) as client:
+        futures = [executor.submit(job(f"sleep 2 withdrawn {number}")) for number in range(20)]
+        assert all(isinstance(future, Withdrawable) for future in futures)
+        until = time.monotonic() + 20
+        while (queue := client.overview().queue).running < 8 or queue.queued < 12:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        for _ in range(3):
+            for future in futures:
+                future.withdraw()
+        while sum(future.done() for future in futures) < 20:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        judged = [future for future in futures if not future.cancelled()]
+        assert len(judged) == 8 and {future.result().status for future in judged} == {Status.COMPILE_ERROR}
+        for future in futures:
+            assert client.get(future.task_id).state == ("cancelled" if future.cancelled() else "done")
+        futures[0].withdraw()  # To no end.
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+def test_what_a_service_that_is_gone_was_given_is_withdrawn_all_the_same(
+    sent: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor_module, "CANCEL_SECONDS", 0.5)
+    with ServiceProcess(tmp_path) as gone, ClientExecutor(gone.url) as executor:
+        future = executor.submit(job("sleep 20 withdrawn"))
+        gone.process.send_signal(sent)
+        future.withdraw()
+        began = time.monotonic()
+        with pytest.raises(CancelledError):
+            future.result(10)
+        executor.close(drain=True)
         assert time.monotonic() - began < 10
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from service_process import ServiceProcess
 
+from kerneldojo import Client
 from kerneldojo.evaluate import read_records
 
 SOURCE = """
@@ -34,6 +38,44 @@ def evaluate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         env={name: value for name, value in os.environ.items() if name != "KERNELDOJO_TOKEN"},
         check=False,
     )
+
+
+def started(*arguments: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "kerneldojo.cli", "evaluate", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.02)
+
+
+def write_input(path: Path, sources: Iterable[str]) -> None:
+    path.write_text("".join(json.dumps({"problem": SOURCE, "candidate": source}) + "\n" for source in sources))
+
+
+def test_what_runs_at_a_service_is_recorded_after_ctrl_c_and_what_waits_there_is_cancelled(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out"
+    write_input(source, [f"sleep 3 {number}" for number in range(20)])
+    with ServiceProcess(tmp_path, "--device", "cpu", executor="logged") as service, Client(service.url) as client:
+        stopped = started(source, "--out", out, "--device", "cpu", "--url", service.url)
+        until(lambda: client.overview().queue.running == 4 and client.overview().queue.queued == 16)
+        stopped.send_signal(signal.SIGINT)
+        _, errors = stopped.communicate(timeout=60)
+        assert stopped.returncode == 130, errors
+        assert "start the same command again for the 16 that are left" in errors
+        tasks = client.tasks(limit=100).tasks
+        assert sorted(task.state.value for task in tasks) == ["cancelled"] * 16 + ["done"] * 4
+        judged = (tmp_path / "judged.log").read_text().split()
+        records = list(read_records(out / "results.jsonl"))
+        assert sorted(record.candidate.source.split()[-1] for record in records) == sorted(judged)
+        assert len(records) == 4 and service.stop() == 0
 
 
 def test_a_service_judges_and_every_verdict_is_recorded_once(tmp_path: Path) -> None:

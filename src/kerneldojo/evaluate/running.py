@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 from kerneldojo.evaluate.items import Item
 from kerneldojo.evaluate.results import Results, Settings
-from kerneldojo.pool.executor import DeviceState, Executor
+from kerneldojo.pool.executor import DeviceState, Executor, Withdrawable
 from kerneldojo.pool.placement import PREFERENCE
 from kerneldojo.schema import Evaluation, Status
 
@@ -87,7 +87,7 @@ def judge_all(
             return num_judged
         if stop.is_set():
             for future in list(out.values()):
-                future.cancel()
+                _give_up(future)
         try:
             index = ended.get(timeout=TICK_SECONDS)
         except queue.Empty:
@@ -100,6 +100,14 @@ def judge_all(
             results.add(items[index], settings, evaluation)
             num_judged += 1
             on_verdict(items[index], evaluation)
+
+
+def _give_up(future: Future[Evaluation]) -> None:
+    """Have it not begun; what runs is left to end."""
+    if isinstance(future, Withdrawable):
+        future.withdraw()
+    else:
+        future.cancel()
 
 
 def _submit(executor: Executor, settings: Settings, item: Item, fresh: bool) -> Future[Evaluation]:

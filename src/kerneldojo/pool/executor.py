@@ -67,6 +67,18 @@ class Executor(Protocol):
 
 
 @runtime_checkable
+class Withdrawable(Protocol):
+    """A future whose `cancel` would throw the verdict of what runs already away: its job runs elsewhere."""
+
+    def withdraw(self) -> None:
+        """Have the job given up if it has not begun; thread-safe, does not wait, and is done once however often asked.
+
+        Then the future is cancelled, a little later. If the job runs, the future stays until there is a verdict.
+        """
+        ...
+
+
+@runtime_checkable
 class Choosy(Protocol):
     """An executor that would rather be given some jobs next than others; who keeps a queue of its own may ask it."""
 
