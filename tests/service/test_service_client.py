@@ -36,7 +36,7 @@ from kerneldojo.client import (
 )
 from kerneldojo.client import executor as executor_module
 from kerneldojo.client.attempts import Send
-from kerneldojo.pool.executor import Withdrawable
+from kerneldojo.pool.executor import Lasting, Withdrawable
 from kerneldojo.schema import Job
 
 PROBLEM = Problem(name="p", source="x")
@@ -158,16 +158,15 @@ def test_a_service_is_an_executor(service: ServiceProcess) -> None:
         ClientExecutor(service.url, token="not-a-token-of-theirs")
 
 
-def test_an_executor_of_a_service_is_closed_with_patience_and_cancels_what_takes_longer(
-    service: ServiceProcess,
-) -> None:
-    executor = ClientExecutor(service.url, token=TOKEN)
-    quick, slow = executor.submit(job("passed patience")), executor.submit(job("sleep 20 patience"))
-    began = time.monotonic()
-    executor.close(drain=True, patience=3.0)
-    assert time.monotonic() - began < 15
-    assert quick.result(0).correct and slow.cancelled()
-    with Client(service.url, token=TOKEN) as client:
+def test_an_executor_of_a_service_is_closed_with_patience_and_cancels_what_takes_longer(tmp_path: Path) -> None:
+    """The service is its own: what other tests have cancelled may still have all slots of theirs."""
+    with ServiceProcess(tmp_path) as own, Client(own.url) as client:
+        executor = ClientExecutor(own.url)
+        quick, slow = executor.submit(job("passed patience")), executor.submit(job("sleep 20 patience"))
+        began = time.monotonic()
+        executor.close(drain=True, patience=3.0)
+        assert time.monotonic() - began < 15
+        assert quick.result(0).correct and slow.cancelled()
         assert "cancelled" in {task.state for task in client.tasks(limit=3).tasks}
 
 
@@ -206,6 +205,24 @@ def test_what_runs_is_not_withdrawn_from_a_service(tmp_path: Path) -> None:
         for future in futures:
             assert client.get(future.task_id).state == ("cancelled" if future.cancelled() else "done")
         futures[0].withdraw()  # To no end.
+
+
+def test_a_task_is_found_again_by_its_id_unless_it_was_cancelled(service: ServiceProcess) -> None:
+    with ClientExecutor(service.url, token=TOKEN) as executor, Client(service.url, token=TOKEN) as client:
+        assert isinstance(executor, Lasting)
+        client.submit(job("passed found"), id="found")
+        for _ in range(2):
+            assert executor.submit(job("passed found"), id="found").result(30).correct
+        assert client.get("found").attempts == 1
+        other = executor.submit(job("passed other"), id="found").result(30)
+        assert other.status is Status.INFRASTRUCTURE_ERROR
+        assert "Conflict: 409: the id found belongs to another task" in other.message
+        for taken in ("again", "again.1"):
+            client.submit(job("sleep 1 again"), id=taken)
+            assert client.cancel(taken).state == "cancelled"
+        asked = executor.submit(job("sleep 1 again"), id="again")
+        assert asked.result(30).status is Status.COMPILE_ERROR
+        assert asked.task_id == "again.2" and client.get("again.2").state == "done"
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])

@@ -62,7 +62,7 @@ def write_input(path: Path, sources: Iterable[str]) -> None:
 
 def test_what_runs_at_a_service_is_recorded_after_ctrl_c_and_what_waits_there_is_cancelled(tmp_path: Path) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "out"
-    write_input(source, [f"sleep 3 {number}" for number in range(20)])
+    write_input(source, [f"sleep 2 {number}" for number in range(20)])
     with ServiceProcess(tmp_path, "--device", "cpu", executor="logged") as service, Client(service.url) as client:
         stopped = started(source, "--out", out, "--device", "cpu", "--url", service.url)
         until(lambda: client.overview().queue.running == 4 and client.overview().queue.queued == 16)
@@ -75,7 +75,60 @@ def test_what_runs_at_a_service_is_recorded_after_ctrl_c_and_what_waits_there_is
         judged = (tmp_path / "judged.log").read_text().split()
         records = list(read_records(out / "results.jsonl"))
         assert sorted(record.candidate.source.split()[-1] for record in records) == sorted(judged)
-        assert len(records) == 4 and service.stop() == 0
+        assert len(records) == 4
+        again = evaluate(source, "--out", out, "--device", "cpu", "--url", service.url, "--json")
+        assert again.returncode == 0, again.stderr
+        assert json.loads(again.stdout)["num_judged_now"] == 16
+        assert sorted((tmp_path / "judged.log").read_text().split(), key=int) == [str(number) for number in range(20)]
+        assert client.overview().states == {"cancelled": 16, "done": 20}
+        assert service.stop() == 0
+
+
+def test_after_a_kill_the_next_run_finds_its_tasks_again_and_none_is_judged_twice(tmp_path: Path) -> None:
+    """Equal jobs of different lines are tasks of their own all the same."""
+    source, out = tmp_path / "in.jsonl", tmp_path / "out"
+    write_input(source, [f"sleep 1 {number // 2}" for number in range(32)])
+    with ServiceProcess(tmp_path, "--device", "cpu", executor="logged") as service, Client(service.url) as client:
+        arguments = (source, "--out", out, "--device", "cpu", "--url", service.url)
+        results = out / "results.jsonl"
+        for number in range(2):
+            killed = started(*arguments)
+            until(lambda number=number: results.exists() and results.read_bytes().count(b"\n") > 5 * number)
+            killed.kill()
+            killed.communicate()
+            assert killed.returncode == -signal.SIGKILL
+            assert number or client.overview().states["queued"]
+        tasks = client.tasks(limit=100).tasks
+        assert len(tasks) == 32
+        run_id = (out / "run_id").read_text().strip()
+        assert len(run_id) == 32 and all(task.id.startswith(f"{run_id}-") for task in tasks)
+        done = evaluate(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        assert client.overview().states == {"done": 32}
+        assert all(task.attempts == 1 for task in client.tasks(limit=100).tasks)
+        judged = (tmp_path / "judged.log").read_text().split()
+        assert sorted(judged, key=int) == [str(number // 2) for number in range(32)]
+        records = list(read_records(results))
+        assert sorted(record.id for record in records) == sorted(f"line-{number + 1}" for number in range(32))
+        assert service.stop() == 0
+
+
+def test_a_fault_is_tried_again_as_another_task_and_a_fresh_run_finds_nothing_again(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out"
+    write_input(source, ["infrastructure_error 1", "passed 2"])
+    with ServiceProcess(tmp_path, "--device", "cpu", executor="logged") as service, Client(service.url) as client:
+        arguments = (source, "--out", out, "--device", "cpu", "--url", service.url)
+        for _ in range(2):
+            assert evaluate(*arguments).returncode == 3
+        assert sorted((tmp_path / "judged.log").read_text().split()) == ["1", "1", "2"]
+        run_id = (out / "run_id").read_text()
+        (out / "faults.jsonl").unlink()
+        assert evaluate(*arguments).returncode == 3
+        assert client.overview().states == {"done": 3} and (out / "run_id").read_text() == run_id
+        (out / "faults.jsonl").unlink()
+        assert evaluate(*arguments, "--fresh").returncode == 3
+        assert client.overview().states == {"done": 4} and (out / "run_id").read_text() != run_id
+        assert service.stop() == 0
 
 
 def test_a_service_judges_and_every_verdict_is_recorded_once(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from kerneldojo.client.asynchronous import AsyncClient
 from kerneldojo.client.attempts import Retries
 from kerneldojo.client.errors import ClientError, TaskCancelled
-from kerneldojo.client.steps import new_id
+from kerneldojo.client.steps import new_id, verdict
 from kerneldojo.pool.executor import DeviceState
 from kerneldojo.schema import Evaluation, Job, Status
 from kerneldojo.service.records import Overview, TaskRecord, TaskState
@@ -59,6 +59,8 @@ class ClientExecutor:
     refresh_seconds = 1.0
     """How old what `devices` tells may be: a service looks at its devices no more often."""
 
+    keeps_tasks = True
+
     def __init__(
         self,
         url: str = "http://127.0.0.1:8000",
@@ -98,13 +100,13 @@ class ClientExecutor:
         """The service's devices as they were at most `refresh_seconds` ago."""
         return self._recent(self.refresh_seconds).devices
 
-    def submit(self, job: Job) -> Awaited:
-        """See `Executor.submit`. A service that stays away is an `infrastructure_error`.
+    def submit(self, job: Job, *, id: str | None = None) -> Awaited:
+        """See `Executor.submit`, and for the `id` `Lasting.submit`. A service that stays away is a fault of ours.
 
         Raises:
             RuntimeError: closed.
         """
-        future = Awaited(new_id(), self._withdraw)
+        future = Awaited(id or new_id(), self._withdraw)
         with self._lock:
             if self._is_closed:
                 raise RuntimeError("this executor is closed")
@@ -114,7 +116,7 @@ class ClientExecutor:
 
     async def _judge(self, job: Job, future: Awaited) -> None:
         # The future stays pending until its end, so that it can be cancelled as long as the service can.
-        work = asyncio.ensure_future(self._verdict(job, future.task_id))
+        work = asyncio.ensure_future(self._verdict(job, future))
         future.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(work.cancel) if done.cancelled() else None
         )
@@ -156,10 +158,15 @@ class ClientExecutor:
             future.is_settled = record is not None
             future.cancel()
 
-    async def _verdict(self, job: Job, task_id: str) -> Evaluation:
-        return await self._client.judge(
-            job.problem, job.candidate, id=task_id, **job.model_dump(exclude={"problem", "candidate"})
-        )
+    async def _verdict(self, job: Job, future: Awaited) -> Evaluation:
+        id, number = future.task_id, 0
+        while (await self._client.submit(job, id=future.task_id)).state is TaskState.CANCELLED:
+            # By whoever submitted it before; a task that is cancelled while it is waited for has no verdict.
+            if future.is_withdrawn:
+                break
+            number += 1
+            future.task_id = f"{id}.{number}"
+        return verdict(await self._client.wait(future.task_id))
 
     async def _cancel(self, task_id: str, *, if_queued: bool = False) -> TaskRecord | None:
         try:
