@@ -414,6 +414,22 @@ def test_an_id_that_is_none_names_no_other_task(client: Client) -> None:
     assert client.cancel(kept).state == "cancelled"
 
 
+@pytest.mark.parametrize("prefix", ["p" * 181, "a b", "-a", "a\n", "\N{SNOWMAN}"])
+def test_a_prefix_that_begins_no_id_is_said_before_anything_is_submitted(client: Client, prefix: str) -> None:
+    async def awaited() -> None:
+        async with AsyncClient("http://127.0.0.1:9") as other:
+            async for _ in other.judge_many([job("passed")] * 20, prefix=prefix):
+                pass
+
+    for ask in (lambda: list(client.judge_many([job("passed")] * 20, prefix=prefix)), lambda: asyncio.run(awaited())):
+        with pytest.raises(ValueError, match="a prefix has letters") as caught:
+            ask()
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 160
+    longest = "p" * 180
+    found = dict(client.judge_many([job(f"passed {number}") for number in range(12)], prefix=longest))
+    assert len(found) == 12 and client.get(f"{longest}-11").state == "done"
+
+
 def test_half_a_character_in_a_source_is_judged_like_any_other(client: Client) -> None:
     """A model may well write one; JSON cannot hold it, and the trainer is not to fail for it."""
     assert client.judge(PROBLEM, Candidate(source="passed \ud83d")).status is Status.PASSED

@@ -97,6 +97,7 @@ class Client:
 
         Raises:
             ClientError: as in `judge`; what was submitted goes on.
+            ValueError: the window or the prefix is none; nothing was submitted.
         """
         out = Window(jobs, window, priority, deadline_seconds, prefix)
         setback = Setback(self._retries)
