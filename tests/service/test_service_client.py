@@ -231,12 +231,15 @@ def test_what_a_service_that_is_gone_was_given_is_withdrawn_all_the_same(
 ) -> None:
     monkeypatch.setattr(executor_module, "CANCEL_SECONDS", 0.5)
     with ServiceProcess(tmp_path) as gone, ClientExecutor(gone.url) as executor:
-        future = executor.submit(job("sleep 20 withdrawn"))
+        futures = [executor.submit(job(f"sleep 20 withdrawn {number}")) for number in range(200)]
+        time.sleep(0.5)
         gone.process.send_signal(sent)
-        future.withdraw()
         began = time.monotonic()
-        with pytest.raises(CancelledError):
-            future.result(10)
+        for future in futures:
+            future.withdraw()
+        for future in futures:
+            with pytest.raises(CancelledError):
+                future.result(10)
         executor.close(drain=True)
         assert time.monotonic() - began < 10
 

@@ -26,6 +26,9 @@ LOOK_SECONDS = 2.0
 CANCEL_SECONDS = 5.0
 """How long to try to cancel a task that nobody waits for any more."""
 
+MOST_WITHDRAWALS = 32
+"""Asked for at once: a service that is given hundreds is not gone because the last of them takes longer than that."""
+
 
 class Awaited(Future[Evaluation]):
     """A verdict that is on its way.
@@ -83,6 +86,9 @@ class ClientExecutor:
         self._open: set[Future[Any]] = set()
         """What is to end before the event loop does: verdicts, and requests to withdraw."""
         self._is_closed = False
+        self._withdrawing = asyncio.Semaphore(MOST_WITHDRAWALS)
+        self._gone_at = float("-inf")
+        """When it last did not answer in time to who cancelled."""
         self._asking = threading.Lock()
         self._overview_at = float("-inf")
         try:
@@ -153,7 +159,10 @@ class ClientExecutor:
         asked.add_done_callback(self._forget)
 
     async def _cancel_queued(self, future: Awaited) -> None:
-        record = await self._cancel(future.task_id, if_queued=True)
+        record = None
+        async with self._withdrawing:
+            if time.monotonic() - self._gone_at > CANCEL_SECONDS:  # What one has waited for in vain others need not.
+                record = await self._cancel(future.task_id, if_queued=True)
         if record is None or record.state is TaskState.CANCELLED:
             future.is_settled = record is not None
             future.cancel()
@@ -171,8 +180,9 @@ class ClientExecutor:
     async def _cancel(self, task_id: str, *, if_queued: bool = False) -> TaskRecord | None:
         try:
             return await asyncio.wait_for(self._client.cancel(task_id, if_queued=if_queued), CANCEL_SECONDS)
-        except (ClientError, TimeoutError):
+        except (ClientError, TimeoutError) as error:
             # It was not accepted yet, or the service is gone: its verdict will be for nobody.
+            self._gone_at = time.monotonic() if isinstance(error, TimeoutError) else self._gone_at
             return None
 
     @staticmethod

@@ -81,6 +81,7 @@ def judge_all(
     out: dict[int, Future[Evaluation]] = {}
     window = max(SMALLEST_WINDOW, WINDOW_PER_SLOT * executor.num_slots)
     following = num_judged = 0
+    is_given_up = False
     while True:
         while following < len(items) and len(out) < window and not stop.is_set():
             out[following] = future = _submit(executor, settings, items[following], fresh, names)
@@ -88,7 +89,8 @@ def judge_all(
             following += 1
         if not out:
             return num_judged
-        if stop.is_set():
+        if stop.is_set() and not is_given_up:
+            is_given_up = True
             for future in list(out.values()):
                 _give_up(future)
         try:
