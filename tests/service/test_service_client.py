@@ -36,6 +36,7 @@ from kerneldojo.client import (
 )
 from kerneldojo.client import executor as executor_module
 from kerneldojo.client.attempts import Send
+from kerneldojo.pool.executor import Lasting, Withdrawable
 from kerneldojo.schema import Job
 
 PROBLEM = Problem(name="p", source="x")
@@ -157,16 +158,15 @@ def test_a_service_is_an_executor(service: ServiceProcess) -> None:
         ClientExecutor(service.url, token="not-a-token-of-theirs")
 
 
-def test_an_executor_of_a_service_is_closed_with_patience_and_cancels_what_takes_longer(
-    service: ServiceProcess,
-) -> None:
-    executor = ClientExecutor(service.url, token=TOKEN)
-    quick, slow = executor.submit(job("passed patience")), executor.submit(job("sleep 20 patience"))
-    began = time.monotonic()
-    executor.close(drain=True, patience=3.0)
-    assert time.monotonic() - began < 15
-    assert quick.result(0).correct and slow.cancelled()
-    with Client(service.url, token=TOKEN) as client:
+def test_an_executor_of_a_service_is_closed_with_patience_and_cancels_what_takes_longer(tmp_path: Path) -> None:
+    """The service is its own: what other tests have cancelled may still have all slots of theirs."""
+    with ServiceProcess(tmp_path) as own, Client(own.url) as client:
+        executor = ClientExecutor(own.url)
+        quick, slow = executor.submit(job("passed patience")), executor.submit(job("sleep 20 patience"))
+        began = time.monotonic()
+        executor.close(drain=True, patience=3.0)
+        assert time.monotonic() - began < 15
+        assert quick.result(0).correct and slow.cancelled()
         assert "cancelled" in {task.state for task in client.tasks(limit=3).tasks}
 
 
@@ -183,6 +183,64 @@ def test_who_asks_while_a_service_is_gone_gets_what_was_known_and_waits_no_longe
         assert executor.devices() == known and executor.num_slots == 8
         with pytest.raises(WaitTimeout, match="has no verdict yet: the service cannot be reached"):
             client.wait("anything", timeout=1.0)
+        assert time.monotonic() - began < 10
+
+
+def test_what_runs_is_not_withdrawn_from_a_service(tmp_path: Path) -> None:
+    with ServiceProcess(tmp_path) as own, ClientExecutor(own.url) as executor, Client(own.url) as client:
+        futures = [executor.submit(job(f"sleep 2 withdrawn {number}")) for number in range(20)]
+        assert all(isinstance(future, Withdrawable) for future in futures)
+        until = time.monotonic() + 20
+        while (queue := client.overview().queue).running < 8 or queue.queued < 12:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        for _ in range(3):
+            for future in futures:
+                future.withdraw()
+        while sum(future.done() for future in futures) < 20:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        judged = [future for future in futures if not future.cancelled()]
+        assert len(judged) == 8 and {future.result().status for future in judged} == {Status.COMPILE_ERROR}
+        for future in futures:
+            assert client.get(future.task_id).state == ("cancelled" if future.cancelled() else "done")
+        futures[0].withdraw()  # To no end.
+
+
+def test_a_task_is_found_again_by_its_id_unless_it_was_cancelled(service: ServiceProcess) -> None:
+    with ClientExecutor(service.url, token=TOKEN) as executor, Client(service.url, token=TOKEN) as client:
+        assert isinstance(executor, Lasting)
+        client.submit(job("passed found"), id="found")
+        for _ in range(2):
+            assert executor.submit(job("passed found"), id="found").result(30).correct
+        assert client.get("found").attempts == 1
+        other = executor.submit(job("passed other"), id="found").result(30)
+        assert other.status is Status.INFRASTRUCTURE_ERROR
+        assert "Conflict: 409: the id found belongs to another task" in other.message
+        for taken in ("again", "again.1"):
+            client.submit(job("sleep 1 again"), id=taken)
+            assert client.cancel(taken).state == "cancelled"
+        asked = executor.submit(job("sleep 1 again"), id="again")
+        assert asked.result(30).status is Status.COMPILE_ERROR
+        assert asked.task_id == "again.2" and client.get("again.2").state == "done"
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+def test_what_a_service_that_is_gone_was_given_is_withdrawn_all_the_same(
+    sent: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor_module, "CANCEL_SECONDS", 0.5)
+    with ServiceProcess(tmp_path) as gone, ClientExecutor(gone.url) as executor:
+        futures = [executor.submit(job(f"sleep 20 withdrawn {number}")) for number in range(200)]
+        time.sleep(0.5)
+        gone.process.send_signal(sent)
+        began = time.monotonic()
+        for future in futures:
+            future.withdraw()
+        for future in futures:
+            with pytest.raises(CancelledError):
+                future.result(10)
+        executor.close(drain=True)
         assert time.monotonic() - began < 10
 
 
@@ -357,6 +415,22 @@ def test_an_id_that_is_none_names_no_other_task(client: Client) -> None:
             with pytest.raises(Refused):
                 ask(odd)
     assert client.cancel(kept).state == "cancelled"
+
+
+@pytest.mark.parametrize("prefix", ["p" * 181, "a b", "-a", "a\n", "\N{SNOWMAN}"])
+def test_a_prefix_that_begins_no_id_is_said_before_anything_is_submitted(client: Client, prefix: str) -> None:
+    async def awaited() -> None:
+        async with AsyncClient("http://127.0.0.1:9") as other:
+            async for _ in other.judge_many([job("passed")] * 20, prefix=prefix):
+                pass
+
+    for ask in (lambda: list(client.judge_many([job("passed")] * 20, prefix=prefix)), lambda: asyncio.run(awaited())):
+        with pytest.raises(ValueError, match="a prefix has letters") as caught:
+            ask()
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 160
+    longest = "p" * 180
+    found = dict(client.judge_many([job(f"passed {number}") for number in range(12)], prefix=longest))
+    assert len(found) == 12 and client.get(f"{longest}-11").state == "done"
 
 
 def test_half_a_character_in_a_source_is_judged_like_any_other(client: Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 import threading
@@ -18,7 +19,10 @@ from service_app import order
 from service_executors import TextExecutor
 from service_process import ServiceProcess
 
-from kerneldojo.service import ServiceConfig, create_app
+from kerneldojo import AsyncClient, Candidate, Problem, Status
+from kerneldojo.client import ClientExecutor, Refused
+from kerneldojo.schema import Job
+from kerneldojo.service import ServiceConfig, create_app, gate
 from kerneldojo.service.connections import Connection
 from kerneldojo.service.core import Service
 
@@ -140,11 +144,72 @@ def test_whoever_hangs_up_gives_the_place_to_wait_back(tmp_path: Path) -> None:
         assert service.states["running"] == 1, "the task is judged all the same"
 
 
+LONG = 100_000
+"""Longest body, in bytes, of a service below."""
+
+
+def test_that_a_job_is_too_long_is_heard_by_who_waits_on_an_event_loop(tmp_path: Path) -> None:
+    """And not that the service is gone, for which one would wait ten minutes."""
+
+    async def refused(url: str, num_bytes: int) -> str:
+        async with AsyncClient(url) as client:
+            with pytest.raises(Refused) as caught:
+                await client.judge(Problem(name="p", source="x"), Candidate(source="x" * num_bytes))
+            return str(caught.value)
+
+    most = 2_000_000  # What is far shorter is in the buffers between both before anybody is hung up on.
+    with listening(tmp_path, max_body_bytes=most) as (service, url):
+        for num_bytes in (most, 3 * most, 4 * most - 1000) * 4:
+            assert asyncio.run(refused(url, num_bytes)) == f"413: a body has at most {most} bytes"
+        with ClientExecutor(url) as executor:
+            job = Job(problem=Problem(name="p", source="x"), candidate=Candidate(source="x" * 3 * most))
+            told = [future.result(30) for future in [executor.submit(job) for _ in range(20)]]
+        assert {one.status for one in told} == {Status.INFRASTRUCTURE_ERROR}
+        assert all("413: a body has at most" in one.message for one in told)
+        assert not service.states
+
+
+def test_a_body_that_is_too_long_is_waited_for_within_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "BODY_SECONDS", 1.0)
+    head = b"POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with listening(tmp_path, max_body_bytes=LONG) as (_, url):
+        port = int(url.rpartition(":")[2])
+
+        def seconds(fields: bytes, *parts: bytes) -> float:
+            began = time.monotonic()
+            assert b" 413 " in answer(port, head + fields + b"\r\n", *parts)
+            return time.monotonic() - began
+
+        assert seconds(b"Content-Length: 300000\r\n", b"x" * 300_000) < 0.8
+        assert 0.9 < seconds(b"Content-Length: 300000\r\n", b"x" * 200_000) < 10
+        assert seconds(b"Content-Length: 400001\r\n") < 0.8
+        assert seconds(b"Content-Length: 300000\r\nExpect: 100-continue\r\n") < 0.8
+        chunk = b"2710\r\n" + b"x" * 10_000 + b"\r\n"
+        assert seconds(b"Transfer-Encoding: chunked\r\n", chunk * 20, b"0\r\n\r\n") < 0.8
+        assert 0.9 < seconds(b"Transfer-Encoding: chunked\r\n", chunk * 20) < 10
+
+
+def test_what_is_too_long_is_not_kept(tmp_path: Path) -> None:
+    with ServiceProcess(tmp_path) as service:
+        status = Path(f"/proc/{service.process.pid}/status")
+        port = int(service.url.rpartition(":")[2])
+        head = b"POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+
+        def peak() -> int:
+            """Most memory that the service has ever had, in MiB."""
+            return int(re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())[0]) >> 10
+
+        answer(port, head % 2 + b"{}" + HEAD + b"Connection: close\r\n\r\n")
+        before = peak()
+        assert b" 413 " in answer(port, head % (120 << 20), *[b"x" * (1 << 20)] * 120)
+        assert peak() - before < 10
+
+
 @contextmanager
-def listening(folder: Path) -> Iterator[tuple[Service, str]]:
+def listening(folder: Path, **settings: Any) -> Iterator[tuple[Service, str]]:
     """A whole service behind a real socket, in a thread."""
     executor = TextExecutor()
-    app = create_app(ServiceConfig(store=folder / "store.db"), executor)
+    app = create_app(ServiceConfig(store=folder / "store.db", **settings), executor)
     server = uvicorn.Server(uvicorn.Config(app, port=0, http=Connection, log_level="critical"))
     thread = threading.Thread(target=server.run)
     thread.start()

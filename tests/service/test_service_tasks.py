@@ -113,6 +113,28 @@ def test_cancelling_queued_and_running_tasks(tmp_path: Path) -> None:
     drive(test)
 
 
+def test_a_task_that_has_begun_is_left_alone_where_only_a_queued_one_is_to_be_cancelled(tmp_path: Path) -> None:
+    async def test() -> None:
+        executor = TextExecutor(num_slots=1)
+        async with running(tmp_path, executor) as r:
+            for name, source in (("done", "passed"), ("running", "wait"), ("queued", "passed 2")):
+                await r.http.post("/v1/tasks", json=order(source, id=name))
+                await until(lambda: r.service.states["running"] == 1 or not r.service.states["queued"])
+            await until(lambda: r.service.states == {"done": 1, "running": 1, "queued": 1})
+            for name in ("queued", "running", "done"):
+                for _ in range(2):
+                    asked = await r.http.delete(f"/v1/tasks/{name}", params={"if_queued": "true"})
+                    assert asked.json()["state"] == name.replace("queued", "cancelled")
+            assert (await r.http.delete("/v1/tasks/nobody?if_queued=true")).status_code == 404
+            executor.release.set()
+            ended = (await r.http.get("/v1/tasks/running", params={"wait": 20})).json()
+            assert ended["state"] == "done" and ended["evaluation"]["status"] == "incorrect"
+            assert [job.candidate.source for job in executor.seen] == ["passed", "wait"]
+            assert +r.service.states == {"done": 2, "cancelled": 1}
+
+    drive(test)
+
+
 def test_a_task_that_is_cancelled_while_it_is_being_started_is_counted_once(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, TextExecutor(num_slots=1)) as here:

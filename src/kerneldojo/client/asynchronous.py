@@ -142,9 +142,9 @@ class AsyncClient:
         """One task when it has ended."""
         return await self._run(steps.wait(id, self._retries, timeout))
 
-    async def cancel(self, id: str) -> TaskRecord:
-        """End a task without a verdict; one that has ended stays as it is."""
-        return await self._run(steps.cancel(id, self._retries))
+    async def cancel(self, id: str, *, if_queued: bool = False) -> TaskRecord:
+        """End a task without a verdict, or with `if_queued` only one that has not begun; the task as it is then."""
+        return await self._run(steps.cancel(id, self._retries, if_queued=if_queued))
 
     async def tasks(self, *, limit: int = 50, before: int | None = None, state: TaskState | None = None) -> TaskPage:
         """Tasks, newest first."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from typing import Any
 
 from kerneldojo.client.asynchronous import AsyncClient
 from kerneldojo.client.attempts import Retries
-from kerneldojo.client.errors import ClientError
-from kerneldojo.client.steps import new_id
+from kerneldojo.client.errors import ClientError, TaskCancelled
+from kerneldojo.client.steps import new_id, verdict
 from kerneldojo.pool.executor import DeviceState
 from kerneldojo.schema import Evaluation, Job, Status
-from kerneldojo.service.records import Overview, TaskRecord
+from kerneldojo.service.records import Overview, TaskRecord, TaskState
 
 OVERVIEW_SECONDS = 5.0
 """How old what is known of the service's slots may be."""
@@ -25,13 +26,34 @@ LOOK_SECONDS = 2.0
 CANCEL_SECONDS = 5.0
 """How long to try to cancel a task that nobody waits for any more."""
 
+MOST_WITHDRAWALS = 32
+"""Asked for at once: a service that is given hundreds is not gone because the last of them takes longer than that."""
+
 
 class Awaited(Future[Evaluation]):
-    """A verdict that is on its way."""
+    """A verdict that is on its way.
+
+    Cancelled, its task is too, and if it runs already, the service judges on for nobody: see `withdraw`.
+    """
 
     waited_s = 0.0
     """Seconds that the service was waited for in vain, where the result is an `infrastructure_error` for this reason:
     whoever has a patience of their own need not begin it anew."""
+
+    is_withdrawn = False
+    """Whether it was asked for once that its task be given up."""
+
+    is_settled = False
+    """Whether the service has said that the task is cancelled."""
+
+    def __init__(self, task_id: str, ask: Callable[[Awaited], None]) -> None:
+        super().__init__()
+        self.task_id = task_id
+        self._ask = ask
+
+    def withdraw(self) -> None:
+        """See `Withdrawable.withdraw`. Where the service does not say in time whether it has begun: `cancel`."""
+        self._ask(self)
 
 
 class ClientExecutor:
@@ -39,6 +61,8 @@ class ClientExecutor:
 
     refresh_seconds = 1.0
     """How old what `devices` tells may be: a service looks at its devices no more often."""
+
+    keeps_tasks = True
 
     def __init__(
         self,
@@ -59,8 +83,12 @@ class ClientExecutor:
         self._thread = threading.Thread(target=self._loop.run_forever, name="dojo-client", daemon=True)
         self._thread.start()
         self._lock = threading.Lock()
-        self._open: set[Future[Evaluation]] = set()
+        self._open: set[Future[Any]] = set()
+        """What is to end before the event loop does: verdicts, and requests to withdraw."""
         self._is_closed = False
+        self._withdrawing = asyncio.Semaphore(MOST_WITHDRAWALS)
+        self._gone_at = float("-inf")
+        """When it last did not answer in time to who cancelled."""
         self._asking = threading.Lock()
         self._overview_at = float("-inf")
         try:
@@ -78,13 +106,13 @@ class ClientExecutor:
         """The service's devices as they were at most `refresh_seconds` ago."""
         return self._recent(self.refresh_seconds).devices
 
-    def submit(self, job: Job) -> Awaited:
-        """See `Executor.submit`. A service that stays away is an `infrastructure_error`.
+    def submit(self, job: Job, *, id: str | None = None) -> Awaited:
+        """See `Executor.submit`, and for the `id` `Lasting.submit`. A service that stays away is a fault of ours.
 
         Raises:
             RuntimeError: closed.
         """
-        future = Awaited()
+        future = Awaited(id or new_id(), self._withdraw)
         with self._lock:
             if self._is_closed:
                 raise RuntimeError("this executor is closed")
@@ -94,16 +122,20 @@ class ClientExecutor:
 
     async def _judge(self, job: Job, future: Awaited) -> None:
         # The future stays pending until its end, so that it can be cancelled as long as the service can.
-        task_id = new_id()
-        work = asyncio.ensure_future(self._verdict(job, task_id))
+        work = asyncio.ensure_future(self._verdict(job, future))
         future.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(work.cancel) if done.cancelled() else None
         )
         try:
             evaluation = await work
         except asyncio.CancelledError:
-            await self._cancel(task_id)
+            if not future.is_settled:
+                await self._cancel(future.task_id)
         except Exception as error:
+            if future.is_withdrawn and isinstance(error, TaskCancelled):
+                # Told by who waits for the verdict, before the request to withdraw has its answer.
+                future.cancel()
+                return
             reason = "our fault"
             if isinstance(error, ClientError):
                 reason, future.waited_s = f"our fault: {type(error).__name__}: {error}", error.waited_s
@@ -111,19 +143,46 @@ class ClientExecutor:
         else:
             self._resolve(future, evaluation)
         finally:
-            with self._lock:
-                self._open.discard(future)
+            self._forget(future)
 
-    async def _verdict(self, job: Job, task_id: str) -> Evaluation:
-        return await self._client.judge(
-            job.problem, job.candidate, id=task_id, **job.model_dump(exclude={"problem", "candidate"})
-        )
+    def _forget(self, future: Future[Any]) -> None:
+        with self._lock:
+            self._open.discard(future)
 
-    async def _cancel(self, task_id: str) -> TaskRecord | None:
+    def _withdraw(self, future: Awaited) -> None:
+        with self._lock:
+            if future.is_withdrawn or future not in self._open:
+                return
+            future.is_withdrawn = True
+            asked = asyncio.run_coroutine_threadsafe(self._cancel_queued(future), self._loop)
+            self._open.add(asked)
+        asked.add_done_callback(self._forget)
+
+    async def _cancel_queued(self, future: Awaited) -> None:
+        record = None
+        async with self._withdrawing:
+            if time.monotonic() - self._gone_at > CANCEL_SECONDS:  # What one has waited for in vain others need not.
+                record = await self._cancel(future.task_id, if_queued=True)
+        if record is None or record.state is TaskState.CANCELLED:
+            future.is_settled = record is not None
+            future.cancel()
+
+    async def _verdict(self, job: Job, future: Awaited) -> Evaluation:
+        id, number = future.task_id, 0
+        while (await self._client.submit(job, id=future.task_id)).state is TaskState.CANCELLED:
+            # By whoever submitted it before; a task that is cancelled while it is waited for has no verdict.
+            if future.is_withdrawn:
+                break
+            number += 1
+            future.task_id = f"{id}.{number}"
+        return verdict(await self._client.wait(future.task_id))
+
+    async def _cancel(self, task_id: str, *, if_queued: bool = False) -> TaskRecord | None:
         try:
-            return await asyncio.wait_for(self._client.cancel(task_id), CANCEL_SECONDS)
-        except (ClientError, TimeoutError):
+            return await asyncio.wait_for(self._client.cancel(task_id, if_queued=if_queued), CANCEL_SECONDS)
+        except (ClientError, TimeoutError) as error:
             # It was not accepted yet, or the service is gone: its verdict will be for nobody.
+            self._gone_at = time.monotonic() if isinstance(error, TimeoutError) else self._gone_at
             return None
 
     @staticmethod

@@ -6,6 +6,7 @@ submitted and the stream opened anew for what is out then. A stream that breaks 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from itertools import islice
 
@@ -13,6 +14,9 @@ from kerneldojo.client.attempts import answer
 from kerneldojo.client.steps import new_id, submission_of, verdict
 from kerneldojo.schema import Evaluation, Job
 from kerneldojo.service.records import MAX_IDS, Collection, Priority, Submission, TaskRecord
+
+PREFIX = re.compile("[A-Za-z0-9][A-Za-z0-9_.:@+=-]{0,179}")
+"""A task's id without its last 20 characters, which are left for a dash and the number of the job."""
 
 ENDED_AT_ONCE = "the stream of results ended at once, though not all have ended"
 
@@ -23,9 +27,17 @@ class Window:
     def __init__(
         self, jobs: Iterable[Job], size: int, priority: Priority, deadline_seconds: float | None, prefix: str | None
     ) -> None:
-        """With a `prefix` the ids are `PREFIX-0`, `PREFIX-1`, ...: the same call later finds the same tasks again."""
+        """With a `prefix` the ids are `PREFIX-0`, `PREFIX-1`, ...: the same call later finds the same tasks again.
+
+        Raises:
+            ValueError: the window is too small or too large, or no id begins with the prefix.
+        """
         if not 1 <= size <= MAX_IDS:
             raise ValueError(f"a window has 1 to {MAX_IDS} tasks, not {size}")
+        if prefix and not PREFIX.fullmatch(prefix):
+            # Now, not at the first job whose number is too long, when others have been submitted.
+            told = repr(prefix[:40]) + ("..." if len(prefix) > 40 else "")
+            raise ValueError(f"a prefix has letters, digits and _.:@+=-, at most 180, the first no mark: not {told}")
         self._jobs = enumerate(jobs)
         self._size = size
         self._priority: Priority = priority

@@ -173,9 +173,9 @@ def verdict(record: TaskRecord) -> Evaluation:
     return record.evaluation
 
 
-def cancel(task_id: str, retries: Retries) -> Steps[TaskRecord]:
-    """End a task without a verdict; the answer is the task as it is then."""
-    return call(Send("DELETE", _path(task_id)), TaskRecord, retries)
+def cancel(task_id: str, retries: Retries, *, if_queued: bool = False) -> Steps[TaskRecord]:
+    """End a task without a verdict, or only one that has not begun; the answer is the task as it is then."""
+    return call(Send("DELETE", _path(task_id), {"if_queued": "true"} if if_queued else {}), TaskRecord, retries)
 
 
 def page(retries: Retries, limit: int, before: int | None, state: TaskState | None) -> Steps[TaskPage]:

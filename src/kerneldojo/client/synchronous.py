@@ -97,6 +97,7 @@ class Client:
 
         Raises:
             ClientError: as in `judge`; what was submitted goes on.
+            ValueError: the window or the prefix is none; nothing was submitted.
         """
         out = Window(jobs, window, priority, deadline_seconds, prefix)
         setback = Setback(self._retries)
@@ -165,9 +166,9 @@ class Client:
         """One task when it has ended."""
         return self._run(steps.wait(id, self._retries, timeout))
 
-    def cancel(self, id: str) -> TaskRecord:
-        """End a task without a verdict; one that has ended stays as it is."""
-        return self._run(steps.cancel(id, self._retries))
+    def cancel(self, id: str, *, if_queued: bool = False) -> TaskRecord:
+        """End a task without a verdict, or with `if_queued` only one that has not begun; the task as it is then."""
+        return self._run(steps.cancel(id, self._retries, if_queued=if_queued))
 
     def tasks(self, *, limit: int = 50, before: int | None = None, state: TaskState | None = None) -> TaskPage:
         """Tasks, newest first."""

@@ -3,6 +3,7 @@
     results.jsonl     one `Record` a line, on disk (`fsync`) before it is counted
     faults.jsonl      verdicts that are faults of ours: tried again by the next run
     results.parquet   the same as a table, written at the end of a run where pyarrow is installed
+    run_id            names this folder's tasks where a service judges (`Names`)
     lock              held by the process that writes
 
 Lines are only ever appended, so a run may be killed at any moment; the next one judges what has no line yet. An id
@@ -12,7 +13,7 @@ answer to a question that nobody asks any more.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -101,6 +102,7 @@ class Results:
                 record.id: (record.job, record.problem_hash, record.candidate.hash, record.settings)
                 for record in read_records(folder / RESULTS)
             }
+            self._num_faults = Counter(record.id for record in read_records(folder / FAULTS))
             self._journal = Journal([folder / RESULTS, folder / FAULTS])
         except OSError as error:
             self._lock.release()
@@ -159,10 +161,16 @@ class Results:
             evaluation=evaluation,
         )
         is_fault = evaluation.status is Status.INFRASTRUCTURE_ERROR
-        if not is_fault:
+        if is_fault:
+            self._num_faults[item.id] += 1
+        else:
             self._known[item.id] = (record.job, record.problem_hash, record.candidate.hash, settings)
         line = record.model_dump_json(round_trip=True).encode()
         self._unwritten.append(self._journal.append(int(is_fault), line))
+
+    def num_faults(self, item: Item) -> int:
+        """How often a fault of ours left `item` without a verdict."""
+        return self._num_faults[item.id]
 
     def check(self) -> None:
         """See whether what was added could be written, as far as is known by now.

@@ -6,10 +6,12 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from typing import cast
 
 from kerneldojo.evaluate.items import Item
+from kerneldojo.evaluate.names import Names
 from kerneldojo.evaluate.results import Results, Settings
-from kerneldojo.pool.executor import DeviceState, Executor
+from kerneldojo.pool.executor import DeviceState, Executor, Lasting, Withdrawable
 from kerneldojo.pool.placement import PREFERENCE
 from kerneldojo.schema import Evaluation, Status
 
@@ -61,7 +63,7 @@ def judge_all(
         settings: how to judge.
         executor: who judges; not closed.
         results: where verdicts go.
-        fresh: judge each even if an equal one was judged before.
+        fresh: judge each even if an equal one was judged before, by an earlier run of this folder too.
         stop: once set, nothing new is begun; what runs is waited for and recorded.
         on_verdict: called after each verdict was handed to the disk.
         on_tick: called about four times a second.
@@ -70,24 +72,27 @@ def judge_all(
         How many verdicts were reached, faults of ours included.
 
     Raises:
-        RunError: verdicts can no longer be written.
+        RunError: verdicts can no longer be written, or the folder's id cannot.
         RuntimeError: the executor was closed.
     """
     stop = stop or threading.Event()
+    names = Names(results, fresh=fresh) if isinstance(executor, Lasting) else None
     ended: queue.SimpleQueue[int] = queue.SimpleQueue()
     out: dict[int, Future[Evaluation]] = {}
     window = max(SMALLEST_WINDOW, WINDOW_PER_SLOT * executor.num_slots)
     following = num_judged = 0
+    is_given_up = False
     while True:
         while following < len(items) and len(out) < window and not stop.is_set():
-            out[following] = future = _submit(executor, settings, items[following], fresh)
+            out[following] = future = _submit(executor, settings, items[following], fresh, names)
             future.add_done_callback(lambda _, index=following: ended.put(index))
             following += 1
         if not out:
             return num_judged
-        if stop.is_set():
+        if stop.is_set() and not is_given_up:
+            is_given_up = True
             for future in list(out.values()):
-                future.cancel()
+                _give_up(future)
         try:
             index = ended.get(timeout=TICK_SECONDS)
         except queue.Empty:
@@ -102,9 +107,18 @@ def judge_all(
             on_verdict(items[index], evaluation)
 
 
-def _submit(executor: Executor, settings: Settings, item: Item, fresh: bool) -> Future[Evaluation]:
+def _give_up(future: Future[Evaluation]) -> None:
+    """Have it not begun; what runs is left to end."""
+    if isinstance(future, Withdrawable):
+        future.withdraw()
+    else:
+        future.cancel()
+
+
+def _submit(executor: Executor, settings: Settings, item: Item, fresh: bool, names: Names | None) -> Future[Evaluation]:
     try:
-        return executor.submit(settings.job(item, fresh=fresh))
+        job = settings.job(item, fresh=fresh)
+        return executor.submit(job) if names is None else cast(Lasting, executor).submit(job, id=names.name(item, job))
     except ValueError as error:  # One job that cannot be taken (too large, say) does not end a run of thousands.
         future: Future[Evaluation] = Future()
         future.set_result(Evaluation(status=Status.INFRASTRUCTURE_ERROR, message=f"not accepted: {error}"))

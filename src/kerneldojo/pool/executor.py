@@ -67,6 +67,36 @@ class Executor(Protocol):
 
 
 @runtime_checkable
+class Lasting(Protocol):
+    """An executor elsewhere, whose tasks outlive whoever submits them, and are found again by their ids."""
+
+    @property
+    def keeps_tasks(self) -> bool:
+        """Whether it does: true, for `submit` alone does not tell these executors from others."""
+        ...
+
+    def submit(self, job: Job, *, id: str | None = None) -> Future[Evaluation]:
+        """See `Executor.submit`. The same job under the same id is the same task, also after a crash of who submits.
+
+        Where that was cancelled, the job is submitted under the id with a number behind it, the first that was not.
+        An id that belongs to another job is an `infrastructure_error`. Without an id the task has a new one.
+        """
+        ...
+
+
+@runtime_checkable
+class Withdrawable(Protocol):
+    """A future whose `cancel` would throw the verdict of what runs already away: its job runs elsewhere."""
+
+    def withdraw(self) -> None:
+        """Have the job given up if it has not begun; thread-safe, does not wait, and is done once however often asked.
+
+        Then the future is cancelled, a little later. If the job runs, the future stays until there is a verdict.
+        """
+        ...
+
+
+@runtime_checkable
 class Choosy(Protocol):
     """An executor that would rather be given some jobs next than others; who keeps a queue of its own may ask it."""
 

@@ -28,7 +28,7 @@ class ServiceConfig(Frozen):
     max_queued_bytes: int = Field(default=4 << 30, ge=1)
     """Bytes of waiting jobs, on disk; beyond it a submission is refused with 429."""
     max_body_bytes: int = Field(default=32 << 20, ge=1)
-    """Longest request body; a longer one is refused with 413 before it is read."""
+    """Longest request body; a longer one is refused with 413, and nothing of it is kept."""
     max_bodies_bytes: int = Field(default=256 << 20, ge=1)
     """Bytes of all request bodies that are in hand at once; beyond it 429."""
     max_waiting: int = Field(default=4096, ge=1)

@@ -213,19 +213,21 @@ class Service:
                 )
                 self._publish(task.id)
 
-    async def cancel(self, task_id: str) -> bool:
-        """End a task without a verdict, queued or running; whether it had not ended yet.
+    async def cancel(self, task_id: str, *, if_queued: bool = False) -> bool:
+        """End a task without a verdict, queued or running, or only if it is `queued`; whether this ended it.
 
         Raises:
             StoreError: the disk refused.
         """
+        from_states = (TaskState.QUEUED,) if if_queued else (TaskState.QUEUED, TaskState.RUNNING)
 
         def settle(source: TaskState | StoreError | None) -> None:
             if isinstance(source, TaskState):
                 self._moved(task_id, TaskState.CANCELLED, source)
                 self.dispatcher.cancel(task_id)
 
-        return await self.write(lambda connection: store.cancel(connection, task_id), settle) is not None
+        apply = lambda connection: store.cancel(connection, task_id, from_states)  # noqa: E731
+        return await self.write(apply, settle) is not None
 
     async def write(self, apply: Callable[[Any], Any], settle: Callable[[Any], None]) -> Any:
         """What `apply` returns, once it is on disk; `settle` is called before, even if nobody waits any more.

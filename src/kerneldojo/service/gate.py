@@ -6,16 +6,19 @@ the traceback goes to the log under the same id and nowhere else.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import logging
 import secrets
+from contextlib import suppress
 from typing import Any
 
 from prometheus_client import Counter
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from kerneldojo.service.bodies import BODY_SECONDS
 from kerneldojo.service.config import ServiceConfig, is_loopback
 from kerneldojo.service.dashboard import PATHS
 from kerneldojo.service.records import Problematic
@@ -30,6 +33,10 @@ dashboard's files hold no data."""
 
 CLIENT_HEADER = b"x-dojo-client"
 """Where there are no tokens: the name of the queue that a request's tasks go to."""
+
+
+MOST_DISCARDED = 4
+"""Times the longest body: of a longer one the rest is not waited for before it is refused."""
 
 
 class _TooLarge(Exception):
@@ -63,10 +70,15 @@ class Gate:
                 return
             await self._app(scope, receive, send)
             return
-        await self._http(scope, receive, send, refusal)
+        await self._http(scope, headers, receive, send, refusal)
 
     async def _http(
-        self, scope: Scope, receive: Receive, send: Send, refusal: tuple[int, str, dict[str, str]] | None
+        self,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        receive: Receive,
+        send: Send,
+        refusal: tuple[int, str, dict[str, str]] | None,
     ) -> None:
         request_id = secrets.token_hex(8)
         started: list[int] = []
@@ -82,8 +94,11 @@ class Gate:
             if refusal is None:
                 await self._app(scope, body.receive, tell)
             else:
+                if refusal[0] == 413 and self._is_sent_soon(headers):
+                    await self._discard(receive, 0)
                 await _answer(tell, *refusal)
         except _TooLarge:
+            await self._discard(receive, body.num_bytes)
             await _answer(tell, 413, f"a body has at most {self._config.max_body_bytes} bytes", {"connection": "close"})
         except _TooManyBytes:
             await _answer(tell, 429, "too many bytes are being received", {"retry-after": "1", "connection": "close"})
@@ -124,6 +139,29 @@ class Gate:
         if len(length) > 18 or int(length) > config.max_body_bytes:
             return 413, f"a body has at most {config.max_body_bytes} bytes", {"connection": "close"}
         return None
+
+    def _is_sent_soon(self, headers: dict[bytes, bytes]) -> bool:
+        """Whether a body that is too long comes unasked, and is short enough to be waited for."""
+        length = headers.get(b"content-length", b"0")
+        return len(length) <= 18 and int(length) <= self._most_discarded and b"expect" not in headers
+
+    async def _discard(self, receive: Receive, num_bytes: int) -> None:
+        """Wait for the end of a body, `num_bytes` of which are here, and keep nothing of it; not for ever.
+
+        Whoever is hung up on amid a body loses the answer: for bytes that nobody reads the connection is reset, and the
+        client cannot tell a service that refuses from one that is gone.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BODY_SECONDS):
+                while num_bytes <= self._most_discarded:
+                    message = await receive()
+                    num_bytes += len(message.get("body", b""))
+                    if not message.get("more_body", False):
+                        break
+
+    @property
+    def _most_discarded(self) -> int:
+        return MOST_DISCARDED * self._config.max_body_bytes
 
     def take(self, num_bytes: int) -> None:
         """Account for bytes that were received."""

@@ -147,14 +147,14 @@ def native_router(service: Service, metrics: Metrics) -> APIRouter:
         return Response(text, media_type="application/json")
 
     @router.delete("/tasks/{task_id}", response_model=TaskRecord, responses=NOT_FOUND)
-    async def cancel_task(request: Request, task_id: TaskIdPath) -> Response:
+    async def cancel_task(request: Request, task_id: TaskIdPath, if_queued: bool = False) -> Response:
         """End a task without a verdict; one that has ended stays as it is. The answer is the task as it is now.
 
         One that is running already is not stopped: its verdict is not kept, and its device is busy until it ends or
-        its time is up.
+        its time is up. With `if_queued` it goes on to its verdict as though nothing had been asked.
         """
         seen(task_id, viewer_of(request))
-        await service.cancel(task_id)
+        await service.cancel(task_id, if_queued=if_queued)
         row = seen(task_id, viewer_of(request))
         return Response(record_json(service.reader, row, with_job=False), media_type="application/json")
 

@@ -211,9 +211,10 @@ def finish(connection: sqlite3.Connection, ending: Ending, from_states: tuple[Ta
     return changed == 1
 
 
-def cancel(connection: sqlite3.Connection, task_id: str) -> TaskState | None:
-    """End a task without a verdict; the state that it was in, None if it had ended."""
-    query = "SELECT state FROM tasks WHERE id = ? AND state IN ('queued', 'running')"
+def cancel(connection: sqlite3.Connection, task_id: str, from_states: tuple[TaskState, ...]) -> TaskState | None:
+    """End a task without a verdict if it is in one of `from_states`; the state that it was in, None if in no such."""
+    states = ", ".join(f"'{state}'" for state in from_states)
+    query = f"SELECT state FROM tasks WHERE id = ? AND state IN ({states})"
     row = connection.execute(query, (task_id,)).fetchone()
     if row is None:
         return None
