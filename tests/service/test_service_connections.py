@@ -132,7 +132,7 @@ def test_a_service_has_files_for_all_requests_that_may_wait(tmp_path: Path) -> N
 def test_whoever_hangs_up_gives_the_place_to_wait_back(tmp_path: Path) -> None:
     with listening(tmp_path) as (service, url):
         batch = {"batch_id": "b", "tasks": [ABANDONED["/evaluate"]], "max_concurrent": 1}
-        with httpx.Client(base_url=url, timeout=0.3) as http:
+        with httpx.Client(base_url=url, timeout=2.0) as http:
             for path, body in {**ABANDONED, "/evaluate/batch": batch}.items():
                 with pytest.raises(httpx.ReadTimeout):
                     http.request("GET" if body is None else "POST", path, json=body)
