@@ -130,7 +130,7 @@ class Home {
     setText(this.waiting, thousands(o.queue.queued));
     setText(this.waitingNote, clients.length === 1 ? "of one client" : clients.length ? `of ${clients.length} clients` : "nothing waits");
     setText(this.running, thousands(o.queue.running));
-    setText(this.runningNote, `of ${thousands(o.queue.slots)} slots`);
+    setText(this.runningNote, `of ${thousands(o.queue.slots)} slot${o.queue.slots === 1 ? "" : "s"}`);
     setText(this.judged, thousands(ended));
     setText(this.judgedNote, ended ? `${percent(passed / ended)} passed` : "none yet");
     keyed(this.devices, o.devices, device => device.name, deviceCard);
