@@ -69,3 +69,16 @@ def test_commas_in_a_source_are_no_values(tmp_path: Path) -> None:
             assert answer.status_code == 202, answer.text
 
     drive(test)
+
+
+def test_a_list_of_mistakes_is_not_called_empty(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as here:
+            task = {"task_id": "a", "reference_code": "x", "kernel_code": "y", "entry_point": "!"}
+            answer = await here.http.post("/evaluate/batch", json={"batch_id": "b", "tasks": [task, task]})
+            told = answer.json()["detail"].split("; ")
+            assert [line.partition(":")[0] for line in told] == ["tasks.0.entry_point", "tasks.1.entry_point"]
+            answer = await here.http.post("/evaluate/batch", json={"batch_id": "b", "tasks": []})
+            assert "at least 1" in answer.json()["detail"]
+
+    drive(test)

@@ -143,6 +143,7 @@ def test_a_service_judges_and_every_verdict_is_recorded_once(tmp_path: Path) -> 
         refused = evaluate(*arguments)
         assert refused.returncode == 2
         assert TOKEN not in refused.stderr
+        assert "--token-file" in refused.stderr
         assert refused.stderr.count("\n") == 1
         done = evaluate(*arguments, "--token-file", tokens, "--json")
         assert done.returncode == 0, done.stderr

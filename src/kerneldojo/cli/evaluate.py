@@ -43,7 +43,7 @@ def evaluate_command(
         typer.Argument(
             metavar="FOLDER|JSONL",
             help="NAME/reference.py with NAME/*.py beside it, files named after problems of --suite, or JSON lines "
-            '{"problem": NAME or SOURCE, "candidate": SOURCE, "id"?, "language"?}.',
+            '{"problem": NAME or SOURCE, "candidate": SOURCE, "id"?, "name"?, "language"?, "entry_point"?}.',
         ),
     ],
     out: Annotated[
@@ -104,7 +104,7 @@ def evaluate_command(
 
     Each verdict is on disk before it is counted. Starting the same command again judges what has none yet. Ctrl-C lets
     what runs finish; a second one does not. Exit code 2 for bad usage and bad entries, 3 if faults of ours left
-    candidates without a verdict.
+    candidates without a verdict, 130 if it was stopped.
     """
     from pydantic import ValidationError
 

@@ -39,7 +39,7 @@ def open_executor(
 
 def _open_service(url: str, token_file: Path | None) -> Executor:
     try:
-        from kerneldojo.client import Client, ClientError, ClientExecutor, Retries
+        from kerneldojo.client import Client, ClientError, ClientExecutor, Retries, Unauthorized
         from kerneldojo.client.connection import without_user
     except ImportError as error:
         raise BadUsage("a service needs the extra: pip install 'kerneldojo[client]'") from error
@@ -59,5 +59,7 @@ def _open_service(url: str, token_file: Path | None) -> Executor:
         with Client(url, token=token, retries=Retries(give_up_seconds=FIRST_CONTACT_SECONDS)) as client:
             client.overview()
         return ClientExecutor(url, token=token)
+    except Unauthorized as error:
+        raise BadUsage(f"{without_user(url)}: {error} (--token-file FILE, or KERNELDOJO_TOKEN)") from error
     except (ClientError, ValueError) as error:
         raise BadUsage(f"{without_user(url)}: {error}") from error

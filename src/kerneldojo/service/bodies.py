@@ -91,11 +91,18 @@ def mistakes(error: ValidationError) -> str:
 
 def one_line(details: Iterable[Any]) -> str:
     """Mistakes as one line: where, and what; never the input, which may be long or secret."""
-    listed = list(details)
+    found = list(details)
+    # A list whose every element is wrong is found to be empty as well, which it is not.
+    listed = [one for one in found if one["type"] != "too_short" or not any(_lies_in(other, one) for other in found)]
     words = [f"{'.'.join(str(part) for part in detail['loc']) or 'body'}: {detail['msg']}" for detail in listed]
     more = f"; and {len(words) - MAX_ERRORS} more" if len(words) > MAX_ERRORS else ""
     line = "; ".join(words[:MAX_ERRORS]) + more
     return line.encode("ascii", "backslashreplace").decode()[:1000]
+
+
+def _lies_in(detail: Any, other: Any) -> bool:
+    place = other["loc"]
+    return detail["loc"] != place and detail["loc"][: len(place)] == place
 
 
 def validation_line(error: RequestValidationError) -> str:
