@@ -119,8 +119,8 @@ class Service:
         self._left = []
         await self.lookout.devices()
         self._ticking = asyncio.create_task(keep_house(self))
-        self.dispatcher.pump()
         log.info("%d tasks were left to do in %s", len(self.dispatcher.queue), self.config.store)
+        self.dispatcher.pump()
 
     async def drain(self) -> None:
         """Take no more work, start none, and wait for what runs, for the grace time at most."""
@@ -130,6 +130,8 @@ class Service:
         log.info("draining: %d tasks run, %d wait in the store", len(self.dispatcher.runs), len(self.dispatcher.queue))
         while (self.dispatcher.runs or len(self.journal)) and time.monotonic() < deadline and not self.is_hurried:
             await asyncio.sleep(0.05)
+        if self.dispatcher.runs:
+            log.info("%d tasks still run: they are ended, and queued again", len(self.dispatcher.runs))
         self.is_dismissed = True
         self.waiters.dismiss()
         for onlooker in self.onlookers:
