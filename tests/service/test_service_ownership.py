@@ -14,9 +14,9 @@ import pytest
 from service_app import Running, drive, order, running, until
 from service_executors import TextExecutor
 
+from kerneldojo.service.onlooker import Onlooker
 from kerneldojo.service.tokens import parse_tokens, sees_all
 from kerneldojo.service.viewer import Viewer
-from kerneldojo.service.waiting import Onlooker
 
 SECRET = "correct-horse-battery"
 TOKENS = parse_tokens("".join(f"{name}:{SECRET}-{name}\n" for name in ("alice", "bob", "admin")))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from kerneldojo.client.asynchronous import AsyncClient
 from kerneldojo.client.attempts import Retries
+from kerneldojo.client.awaited import Awaited
 from kerneldojo.client.errors import ClientError, TaskCancelled
 from kerneldojo.client.steps import new_id, verdict
 from kerneldojo.pool.executor import DeviceState
@@ -28,32 +29,6 @@ CANCEL_SECONDS = 5.0
 
 MOST_WITHDRAWALS = 32
 """Asked for at once: a service that is given hundreds is not gone because the last of them takes longer than that."""
-
-
-class Awaited(Future[Evaluation]):
-    """A verdict that is on its way.
-
-    Cancelled, its task is too, and if it runs already, the service judges on for nobody: see `withdraw`.
-    """
-
-    waited_s = 0.0
-    """Seconds that the service was waited for in vain, where the result is an `infrastructure_error` for this reason:
-    whoever has a patience of their own need not begin it anew."""
-
-    is_withdrawn = False
-    """Whether it was asked for once that its task be given up."""
-
-    is_settled = False
-    """Whether the service has said that the task is cancelled."""
-
-    def __init__(self, task_id: str, ask: Callable[[Awaited], None]) -> None:
-        super().__init__()
-        self.task_id = task_id
-        self._ask = ask
-
-    def withdraw(self) -> None:
-        """See `Withdrawable.withdraw`. Where the service does not say in time whether it has begun: `cancel`."""
-        self._ask(self)
 
 
 class ClientExecutor:

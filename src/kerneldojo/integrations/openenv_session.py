@@ -92,7 +92,7 @@ class Session:
         task_id = f"openenv-{self.id}-{len(self._episode.turns)}-{self._episode.seed}-{job.hash[:16]}"
         await self._service.submit([Submission(job=job, id=task_id)], self.client)
         try:
-            await self._service.wait([task_id], timeout)
+            await self._service.waiters.wait([task_id], timeout)
         except asyncio.CancelledError:
             # The client has left, and its episode with it: nobody will ever ask for this verdict.
             if not self._service.is_draining:

@@ -177,10 +177,7 @@ class Dispatcher:
         with self._changed:
             if not self._num_open:
                 return False
-            self._state = "stopping"
-            for task in self._schedule.idle():
-                self._give_up(task, "the pool was stopped")
-            slots = list(self._slots)
+            slots = self._give_up_all()
         aborts = [threading.Thread(target=slot.abort, daemon=True) for slot in slots]
         for abort in aborts:
             abort.start()
@@ -190,13 +187,17 @@ class Dispatcher:
 
     def _close_at_exit(self) -> None:
         with self._changed:
-            self._state = "stopping"
-            for task in self._schedule.idle():
-                self._give_up(task, "the pool was stopped")
-            slots = list(self._slots)
+            slots = self._give_up_all()
         for slot in slots:  # The interpreter is ending: it starts no more threads.
             slot.abort()
         self.close(drain=False)
+
+    def _give_up_all(self) -> list[Slot]:
+        """Begin no more, and give up what waits; the slots, in which something may run."""
+        self._state = "stopping"
+        for task in self._schedule.idle():
+            self._give_up(task, "the pool was stopped")
+        return list(self._slots)
 
     def _has_hope(self, task: Task) -> bool:
         """Whether a device that may serve it is well, or at work."""

@@ -7,8 +7,8 @@ import logging
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from kerneldojo.pool.executor import Executor
@@ -19,6 +19,7 @@ from kerneldojo.service.dispatch import Dispatcher
 from kerneldojo.service.housekeeping import keep_house
 from kerneldojo.service.journal import Journal, StoreError, Write
 from kerneldojo.service.lookout import Lookout
+from kerneldojo.service.onlooker import Onlooker
 from kerneldojo.service.queue import Entry
 from kerneldojo.service.reader import Reader
 from kerneldojo.service.records import (
@@ -27,14 +28,12 @@ from kerneldojo.service.records import (
     TaskState,
 )
 from kerneldojo.service.store import Ending, Insertion, NewTask, Store
+from kerneldojo.service.tally import Tally
 from kerneldojo.service.viewer import Viewer
 from kerneldojo.service.views import summary_of
-from kerneldojo.service.waiting import Onlooker, Tally, Waiters
+from kerneldojo.service.waiting import Waiters
 
 log = logging.getLogger(__name__)
-
-WATCH_SECONDS = 1.0
-"""How often a request that waits is looked at: whether its client is still there."""
 
 
 class Service:
@@ -43,13 +42,12 @@ class Service:
     def __init__(self, config: ServiceConfig, executor: Executor) -> None:
         self.config = config
         self.executor = executor
-        self.waiters = Waiters()
+        self.waiters = Waiters(config.max_waiting, lambda ids: self.reader.states(ids))
         self.onlookers: set[Onlooker] = set()
         self.tally = Tally()
         self.states: Counter[str] = Counter()
         self.statuses: Counter[str] = Counter()
         self.is_draining = False
-        self.is_dismissed = False
         self.is_hurried = False
         """Set to let a drain end now, whatever still runs."""
         self.is_started = False
@@ -132,7 +130,6 @@ class Service:
             await asyncio.sleep(0.05)
         if self.dispatcher.runs:
             log.info("%d tasks still run: they are ended, and queued again", len(self.dispatcher.runs))
-        self.is_dismissed = True
         self.waiters.dismiss()
         for onlooker in self.onlookers:
             onlooker.dismiss()
@@ -308,69 +305,6 @@ class Service:
             self.states[state] += number
             if status is not None:
                 self.statuses[status] += number
-
-    # Waiting
-
-    async def wait(
-        self, task_ids: Sequence[str], timeout: float, is_abandoned: Callable[[], Awaitable[bool]] | None = None
-    ) -> None:
-        """Return when all of these tasks have ended, when `timeout` seconds have passed, or when the service stops.
-
-        Also when nobody waits any more, which is asked about once a second: there are only so many places to wait.
-
-        Raises:
-            Busy: too many requests wait already.
-        """
-        asked_at = time.monotonic()
-        async with aclosing(self.follow(task_ids, timeout=timeout, pulse=WATCH_SECONDS)) as ended:
-            async for _ in ended:
-                if time.monotonic() - asked_at >= WATCH_SECONDS:
-                    if is_abandoned is not None and await is_abandoned():
-                        return
-                    asked_at = time.monotonic()
-
-    async def follow(
-        self, task_ids: Sequence[str], *, timeout: float = float("inf"), pulse: float = 15.0
-    ) -> AsyncGenerator[str | None]:
-        """Each of these tasks' ids as it ends, and None after every `pulse` seconds of nothing.
-
-        Ends when all have ended, after `timeout` seconds, or when the service stops.
-
-        Raises:
-            Busy: too many requests wait already.
-        """
-        self.check_waiting()
-        deadline = time.monotonic() + timeout
-        pending = set(task_ids)
-        mailbox = self.waiters.join(pending)
-        try:
-            # Joined first, read second: what ends in between is told twice, never missed.
-            for task_id, state in self.reader.states(list(pending)).items():
-                if state.is_terminal:
-                    mailbox.put_nowait(task_id)
-            while pending and not (self.is_dismissed and mailbox.empty()):
-                left = deadline - time.monotonic()
-                try:
-                    task_id = await asyncio.wait_for(mailbox.get(), max(0.001, min(left, pulse)))
-                except TimeoutError:
-                    if left <= pulse:
-                        return
-                    yield None
-                    continue
-                if task_id in pending:
-                    pending.discard(task_id)
-                    yield task_id
-        finally:
-            self.waiters.leave(mailbox, task_ids)
-
-    def check_waiting(self) -> None:
-        """Refuse one more request that waits where there are too many.
-
-        Raises:
-            Busy: there are.
-        """
-        if len(self.waiters) >= self.config.max_waiting:
-            raise Busy("too many requests wait for results", 2)
 
 
 def _deliver(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

@@ -67,7 +67,7 @@ def kernelgym_router(service: Service) -> APIRouter:
         if accepted.error:
             raise HTTPException(409, f"the task {accepted.id} has other code, or is not yours")
         seconds = min(HOLD_SHARE * asked.timeout, MAX_HOLD_SECONDS)
-        await service.wait([accepted.id], seconds, request.is_disconnected)
+        await service.waiters.wait([accepted.id], seconds, request.is_disconnected)
         return _response(accepted.id, viewer)
 
     @router.post(
@@ -89,7 +89,7 @@ def kernelgym_router(service: Service) -> APIRouter:
             )
         longest = max(task.timeout for task in asked.tasks)
         seconds = min(HOLD_SHARE * longest, MAX_HOLD_SECONDS)
-        await service.wait([task.id for task in found], seconds, request.is_disconnected)
+        await service.waiters.wait([task.id for task in found], seconds, request.is_disconnected)
         results = [_response(task.id, viewer) for task in found]
         failed = sum(result.status in (GymStatus.FAILED, GymStatus.TIMEOUT, GymStatus.CANCELLED) for result in results)
         completed = sum(result.status is GymStatus.COMPLETED for result in results)

@@ -18,6 +18,7 @@ from kerneldojo.schema import Status
 from kerneldojo.service.bodies import body_of, read_body
 from kerneldojo.service.core import Service
 from kerneldojo.service.metrics import Metrics
+from kerneldojo.service.onlooker import Onlooker
 from kerneldojo.service.records import (
     Acknowledgement,
     Acknowledgements,
@@ -32,7 +33,6 @@ from kerneldojo.service.records import (
 )
 from kerneldojo.service.viewer import Viewer, no_such_task, viewer_of
 from kerneldojo.service.views import record_json, summary_of
-from kerneldojo.service.waiting import Onlooker
 
 TASK_ID = r"^[A-Za-z0-9][A-Za-z0-9_.:@+=-]{0,199}$"
 TaskIdPath = Annotated[str, Path(pattern=TASK_ID, max_length=200)]
@@ -141,7 +141,7 @@ def native_router(service: Service, metrics: Metrics) -> APIRouter:
         """One task; with `wait`, as soon as it has ended, or after that many seconds as it is then."""
         row = seen(task_id, viewer_of(request))
         if wait > 0 and not TaskState(row["state"]).is_terminal:
-            await service.wait([task_id], wait, request.is_disconnected)
+            await service.waiters.wait([task_id], wait, request.is_disconnected)
             row = seen(task_id, viewer_of(request))
         text = record_json(service.reader, row, with_job=include == "job")
         return Response(text, media_type="application/json")
@@ -169,7 +169,7 @@ def native_router(service: Service, metrics: Metrics) -> APIRouter:
         known = service.reader.states(ids, viewer_of(request).only)
         if unknown := [one for one in ids if one not in known]:
             raise HTTPException(404, f"{len(unknown)} of these tasks do not exist, the first is {unknown[0]}")
-        service.check_waiting()
+        service.waiters.check()
         return StreamingResponse(_lines(service, ids), media_type="application/x-ndjson")
 
     @router.get("/events", responses=EVENTS)
@@ -198,7 +198,7 @@ def native_router(service: Service, metrics: Metrics) -> APIRouter:
 
 
 async def _lines(service: Service, ids: tuple[str, ...]) -> AsyncGenerator[str]:
-    async for task_id in service.follow(ids, pulse=PULSE_SECONDS):
+    async for task_id in service.waiters.follow(ids, pulse=PULSE_SECONDS):
         row = service.reader.summary(task_id) if task_id is not None else None
         yield "\n" if row is None else record_json(service.reader, row, with_job=False) + "\n"
 

@@ -1,49 +1,97 @@
-"""Who waits for what: requests for certain tasks, and onlookers for everything that happens.
-
-Both hold a bounded amount of memory each: a request the ids that it asked for, an onlooker a short buffer that drops
-what it is too slow to read, and says so.
-"""
+"""Who waits for what: requests for certain tasks. Each holds no more memory than the ids that it asked for."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import Iterable
-from typing import Any
+import time
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 
-from kerneldojo.service.viewer import Viewer
+from kerneldojo.service.acceptance import Busy
+from kerneldojo.service.records import TaskState
 
-ONLOOKER_BUFFER = 512
-"""Events that an onlooker may be behind."""
+WATCH_SECONDS = 1.0
+"""How often a request that waits is looked at: whether its client is still there."""
 
 
 class Waiters:
-    """Requests that wait for tasks to end. Lives on the event loop's thread."""
+    """Requests that wait for tasks to end. Lives on the event loop's thread.
 
-    def __init__(self) -> None:
+    Args:
+        max_waiting: requests that may wait at once.
+        states: the states of tasks by id, as the store has them.
+    """
+
+    def __init__(self, max_waiting: int, states: Callable[[list[str]], Mapping[str, TaskState]]) -> None:
+        self._max_waiting, self._states = max_waiting, states
         self._mailboxes: defaultdict[str, set[asyncio.Queue[str | None]]] = defaultdict(set)
         self._open: set[asyncio.Queue[str | None]] = set()
+        self._is_dismissed = False
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def join(self, task_ids: Iterable[str]) -> asyncio.Queue[str | None]:
-        """A mailbox that gets each id when its task ends, and None when the service stops."""
-        mailbox: asyncio.Queue[str | None] = asyncio.Queue()
-        for task_id in task_ids:
-            self._mailboxes[task_id].add(mailbox)
-        self._open.add(mailbox)
-        return mailbox
+    async def wait(
+        self, task_ids: Sequence[str], timeout: float, is_abandoned: Callable[[], Awaitable[bool]] | None = None
+    ) -> None:
+        """Return when all of these tasks have ended, when `timeout` seconds have passed, or when the service stops.
 
-    def leave(self, mailbox: asyncio.Queue[str | None], task_ids: Iterable[str]) -> None:
-        """Forget a mailbox."""
-        self._open.discard(mailbox)
-        for task_id in task_ids:
-            mailboxes = self._mailboxes.get(task_id)
-            if mailboxes is not None:
-                mailboxes.discard(mailbox)
-                if not mailboxes:
-                    del self._mailboxes[task_id]
+        Also when nobody waits any more, which is asked about once a second: there are only so many places to wait.
+
+        Raises:
+            Busy: too many requests wait already.
+        """
+        asked_at = time.monotonic()
+        async with aclosing(self.follow(task_ids, timeout=timeout, pulse=WATCH_SECONDS)) as ended:
+            async for _ in ended:
+                if time.monotonic() - asked_at >= WATCH_SECONDS:
+                    if is_abandoned is not None and await is_abandoned():
+                        return
+                    asked_at = time.monotonic()
+
+    async def follow(
+        self, task_ids: Sequence[str], *, timeout: float = float("inf"), pulse: float = 15.0
+    ) -> AsyncGenerator[str | None]:
+        """Each of these tasks' ids as it ends, and None after every `pulse` seconds of nothing.
+
+        Ends when all have ended, after `timeout` seconds, or when the service stops.
+
+        Raises:
+            Busy: too many requests wait already.
+        """
+        self.check()
+        deadline = time.monotonic() + timeout
+        pending = set(task_ids)
+        mailbox = self._join(pending)
+        try:
+            # Joined first, read second: what ends in between is told twice, never missed.
+            for task_id, state in self._states(list(pending)).items():
+                if state.is_terminal:
+                    mailbox.put_nowait(task_id)
+            while pending and not (self._is_dismissed and mailbox.empty()):
+                left = deadline - time.monotonic()
+                try:
+                    task_id = await asyncio.wait_for(mailbox.get(), max(0.001, min(left, pulse)))
+                except TimeoutError:
+                    if left <= pulse:
+                        return
+                    yield None
+                    continue
+                if task_id in pending:
+                    pending.discard(task_id)
+                    yield task_id
+        finally:
+            self._leave(mailbox, task_ids)
+
+    def check(self) -> None:
+        """Refuse one more request that waits where there are too many.
+
+        Raises:
+            Busy: there are.
+        """
+        if len(self) >= self._max_waiting:
+            raise Busy("too many requests wait for results", 2)
 
     def tell(self, task_id: str) -> None:
         """A task has ended."""
@@ -52,72 +100,24 @@ class Waiters:
 
     def dismiss(self) -> None:
         """The service stops."""
+        self._is_dismissed = True
         for mailbox in self._open:
             mailbox.put_nowait(None)
 
+    def _join(self, task_ids: Iterable[str]) -> asyncio.Queue[str | None]:
+        """A mailbox that gets each id when its task ends, and None when the service stops."""
+        mailbox: asyncio.Queue[str | None] = asyncio.Queue()
+        for task_id in task_ids:
+            self._mailboxes[task_id].add(mailbox)
+        self._open.add(mailbox)
+        return mailbox
 
-class Onlooker:
-    """One reader of the stream of events, and who that is."""
-
-    def __init__(self, viewer: Viewer) -> None:
-        self.viewer = viewer
-        self._events: deque[tuple[str, Any]] = deque()
-        self._missed = 0
-        self._wake = asyncio.Event()
-        self.is_dismissed = False
-
-    def offer(self, kind: str, data: Any) -> None:
-        """Give it an event; the oldest is dropped where it reads too slowly."""
-        if len(self._events) >= ONLOOKER_BUFFER:
-            self._events.popleft()
-            self._missed += 1
-        self._events.append((kind, data))
-        self._wake.set()
-
-    def dismiss(self) -> None:
-        """The service stops."""
-        self.is_dismissed = True
-        self._wake.set()
-
-    async def read(self, timeout: float) -> list[tuple[str, Any]]:
-        """What has happened since; empty after `timeout` seconds of nothing. `missed` counts what was dropped."""
-        try:
-            await asyncio.wait_for(self._wake.wait(), timeout)
-        except TimeoutError:
-            return []
-        self._wake.clear()
-        events = list(self._events)
-        self._events.clear()
-        if self._missed:
-            events.insert(0, ("missed", {"events": self._missed}))
-            self._missed = 0
-        return events
-
-
-class Tally:
-    """How many tasks ended lately, in constant memory: a ring of seconds and a ring of minutes."""
-
-    def __init__(self) -> None:
-        self._seconds: deque[tuple[int, int]] = deque(maxlen=61)
-        self._minutes: deque[tuple[int, int]] = deque(maxlen=60)
-        self.total = 0
-
-    def count(self, now: float) -> None:
-        """One task ended."""
-        self.total += 1
-        for ring, unit in ((self._seconds, 1), (self._minutes, 60)):
-            bucket = int(now // unit)
-            if ring and ring[-1][0] == bucket:
-                ring[-1] = (bucket, ring[-1][1] + 1)
-            else:
-                ring.append((bucket, 1))
-
-    def per_minute(self, now: float) -> float:
-        """Tasks that ended in the last 60 seconds."""
-        return float(sum(number for second, number in self._seconds if now - 61 < second <= now))
-
-    def history(self, now: float) -> tuple[int, ...]:
-        """Tasks that ended in each of the last 60 minutes, the oldest first."""
-        found = dict(self._minutes)
-        last = int(now // 60)
-        return tuple(found.get(minute, 0) for minute in range(last - 59, last + 1))
+    def _leave(self, mailbox: asyncio.Queue[str | None], task_ids: Iterable[str]) -> None:
+        """Forget a mailbox."""
+        self._open.discard(mailbox)
+        for task_id in task_ids:
+            mailboxes = self._mailboxes.get(task_id)
+            if mailboxes is not None:
+                mailboxes.discard(mailbox)
+                if not mailboxes:
+                    del self._mailboxes[task_id]
