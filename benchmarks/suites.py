@@ -65,7 +65,8 @@ def candidate(problem: Problem, number: int) -> Candidate:
 
 def spread(problems: list[Problem], num: int) -> list[Problem]:
     """So many of them, evenly."""
-    return [problems[index * len(problems) // num] for index in range(min(num, len(problems)))]
+    num = min(num, len(problems))
+    return [problems[index * len(problems) // num] for index in range(num)]
 
 
 def judged(pool: LocalPool, problems: list[Problem], device: str, samples: int, seconds: float) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kerneldojo.contestant import tree, weights
-from kerneldojo.contestant.reference import IN_DOUBLE, arguments_in, instance_in
+from kerneldojo.contestant.variants import IN_DOUBLE, arguments_in, instance_in
 from kerneldojo.problems import distributions
 from kerneldojo.problems.footprint import Footprint
 from kerneldojo.problems.influence import needed_bytes

@@ -5,13 +5,12 @@ float64 as default dtype), `nudged` (the same, with inputs and weights that are 
 matters), `native` (as written) and `tf32` (products with TF32 operands). The distances of the others from the first are
 the error that the problem itself makes, from which the candidate's budget follows.
 
-Each variant has a module of its own, copied before the first call, so that buffers which a call updates evolve apart.
+Each variant has a module of its own, copied before the first call (`variants`).
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -23,10 +22,8 @@ from kerneldojo.contestant.arena import Packer
 from kerneldojo.contestant.host_platform import HostPlatform, Record
 from kerneldojo.contestant.platform import Platform
 from kerneldojo.contestant.seeding import seed_everything
-from kerneldojo.problems.budget import NUDGE
+from kerneldojo.contestant.variants import IN_DOUBLE, SharedParameters, arguments_in, instance_in
 from kerneldojo.problems.footprint import Footprint
-
-IN_DOUBLE = ("float64", "nudged")
 
 
 def draw(module: Any, platform: Platform, packer: Packer, command: dict[str, Any]) -> dict[str, Any]:
@@ -51,6 +48,7 @@ def expect(
         if key not in instances:
             instances[key] = instance_in(variant, instances[name])
     arguments = tree.decode(command["arguments"], platform.input_view)
+    shared = SharedParameters(instances[name])
     answer: dict[str, Any] = {"variants": {}, "mutates_inputs": False}
     for variant in command["variants"]:
         instance = instances[f"{name}:{variant}"]
@@ -66,6 +64,7 @@ def expect(
         with torch.no_grad(), _precision(platform, variant), called as record, footprint:
             outputs = record.outputs = instance(*own)
             platform.synchronize()
+        shared.check()
         if isinstance(footprint, Footprint):
             answer["peak_bytes"], answer["reduction_length"] = footprint.peak_bytes, footprint.reduction_length
         answer["variants"][variant] = {
@@ -93,37 +92,12 @@ def needed_bytes(instances: dict[str, nn.Module], platform: Platform, command: d
 
     def call(values: list[torch.Tensor]) -> list[torch.Tensor]:
         # State that a call changes must not reach the next one.
-        instance = copy.deepcopy(instances[command["instance"]])
+        instance = instance_in("native", instances[command["instance"]])
         remaining = iter(values)
         seed_everything(command["seed"])
         return tree.tensors(instance(*tree.with_tensors(arguments, remaining)))
 
     return {"needed_bytes": needed_bytes(call, tree.tensors(arguments), command["seed"] % 2**31)}
-
-
-def instance_in(variant: str, instance: nn.Module) -> nn.Module:
-    """A copy of a module, for a run in that variant."""
-    clone = copy.deepcopy(instance)
-    if variant not in IN_DOUBLE:
-        return clone
-    clone.double()
-    if variant == "nudged":
-        _nudge(clone.parameters())
-    return clone
-
-
-def arguments_in(variant: str, arguments: Any) -> Any:
-    """Copies of a call's arguments, for a run in that variant."""
-    own = clone_arguments(arguments, double=variant in IN_DOUBLE)
-    if variant == "nudged":
-        _nudge(tree.tensors(own))
-    return own
-
-
-def _nudge(tensors: Iterable[torch.Tensor]) -> None:
-    for tensor in tensors:
-        if tensor.is_floating_point():
-            tensor.detach().mul_(1.0 + NUDGE)
 
 
 @contextmanager
@@ -133,19 +107,6 @@ def _precision(platform: Platform, variant: str) -> Generator[None]:
     contexts = {**dict.fromkeys(IN_DOUBLE, float64_oracle), "tf32": platform.tf32}
     with contexts.get(variant, nullcontext)():
         yield
-
-
-def clone_arguments(value: Any, *, double: bool) -> Any:
-    """Copy every tensor, strides kept; in float64 where `double` and the tensor is of floating point."""
-    if isinstance(value, torch.Tensor):
-        dtype = torch.float64 if double and value.is_floating_point() else value.dtype
-        clone = torch.empty_strided(value.shape, value.stride(), dtype=dtype, device=value.device)
-        return clone.copy_(value)
-    if isinstance(value, dict):
-        return {key: clone_arguments(item, double=double) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(clone_arguments(item, double=double) for item in value)
-    return value
 
 
 def _buffers(instance: nn.Module) -> dict[str, torch.Tensor]:

@@ -100,6 +100,8 @@ class Limits(NamedTuple):
     """Of these, for all but inputs."""
     may_be_cramped: bool = True
     """Whether a poorer oracle may do for want of memory: not if there is more at another time."""
+    oracle: int | None = None
+    """Of `memory`, what the reference has that runs in float64, where that is less."""
 
 
 UNLIMITED = Limits()
@@ -139,6 +141,7 @@ class Auditor:
                 precision="ieee" if precision == "ieee" else "tf32",
                 memory_limit=limits.memory,
                 result_limit=limits.results,
+                oracle_limit=limits.oracle,
                 may_be_cramped=limits.may_be_cramped,
             )
         except RuntimeError as error:  # What the problem's own code lacks is no exception here.
@@ -239,5 +242,6 @@ def kind_of(device: torch.device) -> str:
 
 
 def _key(problem: Problem, kind: str, precision: str, limits: Limits) -> str:
-    device = f"{kind} {limits.memory}{'' if limits.may_be_cramped else ' roomy'}"
+    oracle = "" if limits.oracle is None else f" of which {limits.oracle}"
+    device = f"{kind} {limits.memory}{oracle}{'' if limits.may_be_cramped else ' roomy'}"
     return content_hash(VERSION, precision, torch.__version__, device, problem.hash)

@@ -116,7 +116,8 @@ class BenchMemory(ABC):
     def limits(self, room: int) -> Limits:
         """What a room has for a problem. Who is alone, or has no less than anybody, may have a poorer oracle."""
         has, is_alone = self.rooms[room], room >= len(self.rooms) - len(self.alone)
-        return Limits(has.problem_bytes, has.heap_bytes, is_alone or self.next_room(room) is None)
+        oracle = has.runner_heap_bytes if has.runner_heap_bytes < has.problem_bytes else None
+        return Limits(has.problem_bytes, has.heap_bytes, is_alone or self.next_room(room) is None, oracle)
 
     def tidy(self, most_bytes: int | None = None) -> None:  # noqa: B027 - nothing to do without a GPU
         """Give back device memory that the judge itself keeps for later, if it is more than `most_bytes`."""

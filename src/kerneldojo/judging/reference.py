@@ -55,6 +55,11 @@ class Expected:
         """One output tensor, by variant."""
         return {variant: outputs[index] for variant, outputs in self.outputs.items()}
 
+    def runs_of_buffer(self, name: str) -> dict[str, torch.Tensor]:
+        """One buffer that the native call changed, by variant; without those that did not change it."""
+        others = {variant: changed[name] for variant, changed in self.other_buffers.items() if name in changed}
+        return {"native": self.buffers[name], **others}
+
 
 class Reference:
     """Drives the process in which the problem's own code runs.

@@ -78,6 +78,7 @@ def audit(
     seeds: int = SEEDS,
     memory_limit: int | None = None,
     result_limit: int | None = None,
+    oracle_limit: int | None = None,
     may_be_cramped: bool = True,
 ) -> AuditReport:
     """Decide whether `problem` can be judged, and how.
@@ -91,6 +92,7 @@ def audit(
         memory_limit: bytes that the device has; a problem that needs more is invalid, and one whose float64 run
             would need more has a float32 oracle.
         result_limit: bytes of these that a candidate has for all but its inputs.
+        oracle_limit: bytes of these that the float64 run has, where it has fewer.
         may_be_cramped: whether it may; else such a problem is too large, as others are, and found to be so early.
 
     Returns:
@@ -106,7 +108,10 @@ def audit(
     status, reason = "admitted", ""
     try:
         check_source(problem.source, problem.name)
-        _settle_memory(findings, reference, seed, memory_limit, result_limit, may_be_cramped=may_be_cramped)
+        findings.first = _first(reference, seed, training=True)
+        _settle_memory(
+            findings, memory_limit, result_limit, oracle_limit or memory_limit, may_be_cramped=may_be_cramped
+        )
         _settle_mode(findings, reference, seed)
         _settle_oracle(findings, reference, seed)
         _settle_distributions(findings, reference, seed)
@@ -129,27 +134,28 @@ def _lacking(error: ProblemError | ReferenceFailed) -> Literal["", "memory", "ti
 
 def _settle_memory(
     findings: _Findings,
-    reference: Reference,
-    seed: int,
     limit: int | None,
     result_limit: int | None,
+    oracle_limit: int | None,
     *,
     may_be_cramped: bool,
 ) -> None:
-    """Run it once, and see whether it has room for a float64 run too."""
-    findings.first = _first(reference, seed, training=True)
+    """See by its first run whether it has room, and for a float64 run too."""
+    assert findings.first is not None
     need, made = _memory(findings.first), _made(findings.first)
     if result_limit is not None and made > result_limit:
         raise _TooLarge(f"needs {made / 2**30:.1f} GiB beside its inputs, there are {result_limit / 2**30:.1f} GiB")
-    if limit is None:
+    if limit is None or oracle_limit is None:
         return
     if need > limit:
         raise _TooLarge(f"needs {need / 2**30:.1f} GiB, the device has {limit / 2**30:.1f} GiB")
     widest = max((8 // y.element_size() for y in findings.first.inputs if y.is_floating_point()), default=2)
-    if need * (1 + widest) <= limit:
+    if need * (1 + widest) <= oracle_limit:
         return
     if not may_be_cramped:
-        raise _TooLarge(f"needs {need * (1 + widest) / 2**30:.1f} GiB in float64, there are {limit / 2**30:.1f} GiB")
+        raise _TooLarge(
+            f"needs {need * (1 + widest) / 2**30:.1f} GiB in float64, there are {oracle_limit / 2**30:.1f} GiB"
+        )
     findings.oracle = "native"
     findings.is_cramped = True
     findings.notes += ("float32 oracle: float64 does not fit into memory",)

@@ -158,7 +158,27 @@ def _tolerances(
     middle = ((~ratios.isnan()).sum().view(1) - 1).clamp(min=0) // 2
     typical = ratios.sort().values.index_select(0, middle).nan_to_num(0.0)
     sigma = torch.maximum(row_sigma, typical * row_rms)
-    whole = row_rms.square().mean().sqrt()
+    return settle_rows(row_rms, sigma, row_rms.square().mean().sqrt(), dtype, oracle, reduction_length)
+
+
+def settle_rows(
+    rms: torch.Tensor,
+    sigma: torch.Tensor,
+    whole: torch.Tensor,
+    dtype: torch.dtype,
+    oracle: torch.dtype,
+    reduction_length: int,
+) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """Tolerance and unit of every row, and the part of the tolerance that goes with the element.
+
+    Args:
+        rms: of the rows of the truth.
+        sigma: rms errors of the reference in them.
+        whole: root mean square of the tensor that a row is of.
+        dtype: of the output.
+        oracle: of the truth.
+        reduction_length: most terms that the problem sums for one element.
+    """
     information = torch.finfo(dtype)
     half = information.bits == 16
     eps = information.eps
@@ -166,7 +186,7 @@ def _tolerances(
     eps_of_sums = torch.finfo(torch.float32).eps if half else eps
     row_ulp, element_ulp = (HALF_ROW_ULP, HALF_ELEMENT_ULP) if half else (ROW_ULP, ELEMENT_ULP)
     factor = 1.0 if oracle == torch.float64 else WITHOUT_ORACLE
-    floor = row_rms * (row_ulp * eps + 2.0 * math.sqrt(reduction_length) * eps_of_sums) + whole * eps_of_sums
+    floor = rms * (row_ulp * eps + 2.0 * math.sqrt(reduction_length) * eps_of_sums) + whole * eps_of_sums
     floor = factor * floor + information.tiny
     return SIGMAS * sigma + floor, sigma + FLOOR_IN_UNIT * floor, factor * element_ulp * eps
 

@@ -181,7 +181,7 @@ def load_kernelbench(place: Path) -> list[Problem | Refused]:
         return _from_parquet(place)
     if not place.is_dir():
         raise ProblemError(f"{place}: no such file or folder")
-    if (place / "KernelBench" / "level1").is_dir():  # A checkout of the whole repository.
+    if _levels(place / "KernelBench"):  # A checkout of the whole repository, or a part of it.
         place /= "KernelBench"
     folders = _levels(place)
     if folders:
