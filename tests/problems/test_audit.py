@@ -188,6 +188,15 @@ def test_oracle_is_float32_where_float64_cannot_be() -> None:
     assert report.status == "invalid"
 
 
+def test_a_float64_run_may_have_less_than_all_others() -> None:
+    limits = {"memory_limit": 200_000}
+    assert _audit("torch.tanh(x)", **limits).oracle == "float64"
+    report = _audit("torch.tanh(x)", **limits, oracle_limit=60_000)
+    assert (report.status, report.oracle, report.is_cramped) == ("admitted", "float32", True)
+    refused = _audit("torch.tanh(x)", **limits, oracle_limit=60_000, may_be_cramped=False)
+    assert (refused.status, refused.lacks) == ("invalid", "memory")
+
+
 def test_results_may_be_limited_apart_from_inputs() -> None:
     limits = {"memory_limit": 200_000, "result_limit": 10_000}
     assert _audit("torch.tanh(x).sum(dim=-1)", **limits).lacks == "memory", "its temporary is as large as its input"

@@ -60,6 +60,12 @@ def test_one_bad_file_does_not_cost_the_others(folder, caplog) -> None:
     assert not caplog.text  # Nobody who does not ask for them is told.
 
 
+def test_a_checkout_may_hold_some_of_the_levels(folder, tmp_path) -> None:
+    (tmp_path / "part" / "KernelBench").mkdir(parents=True)
+    (folder / "level2").rename(tmp_path / "part" / "KernelBench" / "level2")
+    assert [problem_id(one) for one in load_suite(f"kernelbench:{tmp_path / 'part'}")] == ["2/1_Other"]
+
+
 def test_levels_beyond_the_fourth_and_files_without_a_number_are_not_passed_over(folder) -> None:
     (folder / "level12").mkdir()
     for name in ("3_Late.py", "Unnumbered.py", "__init__.py"):

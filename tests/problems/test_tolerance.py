@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kerneldojo.problems.budget import NUDGE, Budget, is_sensitive, make_budget
+from kerneldojo.problems.footprint import Footprint
 from kerneldojo.problems.precision import tf32_emulation, to_tf32
 from kerneldojo.problems.tolerance import classify, compare
 
@@ -243,6 +244,27 @@ def test_tf32_is_idempotent_close_and_never_larger_when_truncated(value) -> None
         if bool(cut.isfinite()) and abs(value) > 1e-37:
             assert abs(float(cut) - value) <= bound * abs(value)
     assert abs(float(to_tf32(x))) <= abs(value)
+
+
+@pytest.mark.parametrize("rounding", ["nearest", "truncate"])
+def test_operands_are_cut_where_they_lie_with_little_memory(rounding) -> None:
+    """Weights of gigabytes are: a copy of them, and one of every element's truth, is what there is room for."""
+    weight = torch.randn(96, 64).t()
+    expected = to_tf32(weight.contiguous(), rounding)
+    with Footprint() as footprint:
+        cut = to_tf32(weight, rounding)
+    assert torch.equal(cut, expected)
+    assert cut.stride() == weight.stride()
+    if rounding == "truncate":
+        assert footprint.peak_bytes <= 1.25 * weight.nbytes
+
+
+@pytest.mark.parametrize("rounding", ["nearest", "truncate"])
+def test_what_is_no_number_stays_so_when_it_is_cut(rounding) -> None:
+    bits = torch.tensor([0x7F800000, -0x800000, 0x7F800001, 0x7FFFFFFF, -1, 0x7FC00000], dtype=torch.int32)
+    cut = to_tf32(bits.view(torch.float32), rounding)
+    assert cut[:2].tolist() == [float("inf"), -float("inf")]
+    assert cut[2:].isnan().all()
 
 
 def test_people_read_no_exponents() -> None:

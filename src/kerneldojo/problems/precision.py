@@ -56,10 +56,11 @@ def to_tf32(x: torch.Tensor, rounding: Rounding = "truncate") -> torch.Tensor:
     """
     if x.dtype != torch.float32:
         return x
-    bits = x.contiguous().view(torch.int32)
+    bits = x.view(torch.int32)
     if rounding == "nearest":
         bits = bits + _HALF + ((bits >> 13) & 1)
-    return torch.where(torch.isfinite(x), (bits & _KEPT_BITS).view(torch.float32), x)
+    # Weights of gigabytes are cut as they lie, and no more than once. Infinity is left as it is by either rounding.
+    return (bits & _KEPT_BITS).view(torch.float32).masked_fill_(x.isnan(), torch.nan)
 
 
 class _CutOperands(Dispatching):

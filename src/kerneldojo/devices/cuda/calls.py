@@ -44,6 +44,7 @@ class CallLoop:
         self._heap_start = arena.heap.address
         self._heap_end = arena.heap.address + arena.heap.size
         self._heap_base = arena.base(arena.heap)
+        self._dense: dict[tuple[torch.Size, tuple[int, ...]], bool] = {}
         self._pulse = torch.zeros(1, device=arena.device)
         self._inputs = arena.inputs.bytes() if arena.inputs is not None else None
         self._last: tuple[tuple[int, int], torch.Tensor, torch.Tensor] | None = None
@@ -190,7 +191,7 @@ class CallLoop:
         """Tell the judge where the outputs of call `index` lie, and keep them; how many there are."""
         if type(output) is torch.Tensor:
             address = output.data_ptr()
-            if self._heap_start <= address < self._heap_end:
+            if self._heap_start <= address < self._heap_end and self._is_dense(output):
                 self._page.put_offset(index, self._heap_base + address - self._heap_start)
                 kept.append(output)
                 return 1
@@ -210,12 +211,22 @@ class CallLoop:
             torch.OutOfMemoryError: there is no room for it. Where it lies then the judge cannot look, and would take it
                 for a lie.
         """
-        if self._is_inside(tensor) and torch.ops.aten.is_non_overlapping_and_dense(tensor):
+        if self._is_inside(tensor) and self._is_dense(tensor):
             return tensor
         copy = tensor.contiguous() if not tensor.is_contiguous() else tensor.clone()
         if copy.numel() and not self._is_inside(copy):
             raise torch.OutOfMemoryError("CUDA out of memory: outputs of timed calls do not fit beside what is in use")
         return copy
+
+    def _is_dense(self, tensor: torch.Tensor) -> bool:
+        """Whether it has no holes or overlaps, as the judge reads it; asked in windows, so what was found is kept."""
+        if tensor.is_contiguous():
+            return True
+        lies = tensor.shape, tensor.stride()
+        found = self._dense.get(lies)
+        if found is None:
+            found = self._dense[lies] = bool(torch.ops.aten.is_non_overlapping_and_dense(tensor))
+        return found
 
     def _is_inside(self, tensor: torch.Tensor) -> bool:
         return self._heap_start <= tensor.data_ptr() < self._heap_end
