@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -64,7 +65,7 @@ def create_app(
     for make in routers:
         app.include_router(make(service))
     _add_own_routes(app, service, metrics)
-    _add_refusals(app)
+    _add_refusals(app, service)
     app.add_middleware(Gate, config=config, requests=metrics.requests)
     describe(app, (*native.BODIES, *kernelgym.BODIES, Acknowledgement, Problematic, TaskRecord))
     return app
@@ -89,7 +90,7 @@ def _add_own_routes(app: FastAPI, service: Service, metrics: Metrics) -> None:
         return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 
-def _add_refusals(app: FastAPI) -> None:
+def _add_refusals(app: FastAPI, service: Service) -> None:
     @app.exception_handler(HTTPException)
     async def refused(_: Request, error: HTTPException) -> Response:
         return _problem(error.status_code, str(error.detail), error.headers)
@@ -113,6 +114,13 @@ def _add_refusals(app: FastAPI) -> None:
     @app.exception_handler(StoreError)
     async def store_error(_: Request, error: StoreError) -> Response:
         return _problem(503, "the store cannot be written now; nothing was accepted", {"Retry-After": "2"})
+
+    @app.exception_handler(sqlite3.Error)
+    async def unreadable(_: Request, error: sqlite3.Error) -> Response:
+        reason = service.lookout.note(error)
+        if isinstance(error, sqlite3.OperationalError):
+            return _problem(503, reason, {"Retry-After": "2"})
+        return _problem(500, reason)
 
 
 def _problem(code: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -90,7 +90,7 @@ class Journal:
             self._connection.execute("BEGIN IMMEDIATE")
             results = [write.apply(self._connection) for write in group]
             self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except sqlite3.OperationalError as error:
             self._roll_back()
             self._refused(group, error)
         except Exception as error:
@@ -108,7 +108,11 @@ class Journal:
             log.exception("a transaction could not be rolled back")  # The next one is refused, and it is tried again.
 
     def _part(self, group: list[Write], error: Exception) -> None:
-        """One of these can never be written (a number that SQLite has not, say): the others are not to go with it."""
+        """One of these can never be written: the others are not to go with it.
+
+        It holds a number that SQLite has not, or belongs on a damaged page. What the disk refuses now and may take
+        later is an `OperationalError` and never comes here.
+        """
         if len(group) > 1:
             for write in group:
                 self._commit([write])

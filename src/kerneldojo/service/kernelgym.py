@@ -51,7 +51,7 @@ HOLD_SHARE = 0.8
 MAX_HOLD_SECONDS = 300.0
 
 POLLED_HOLD_SECONDS = 1.0
-"""How long a post of its reward client is held: that polls anyway, and a post that breaks off it counts as a failure."""
+"""How long a post of its reward client is held: that polls anyway, and takes one that breaks off for a failure."""
 
 ROOM_SECONDS = 0.25
 """How often a post looks whether the full queue has room again."""

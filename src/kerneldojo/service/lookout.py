@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import sqlite3
 import time
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
@@ -17,6 +19,8 @@ from kerneldojo.service.views import summary_of
 
 if TYPE_CHECKING:
     from kerneldojo.service.core import Service
+
+log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
 """How long an executor may take to tell of its devices before what was known of them stands."""
@@ -36,6 +40,8 @@ class Lookout:
         self._look: asyncio.Task[Sequence[DeviceState]] | None = None
         """A question that the executor has not answered yet."""
         self._beat: tuple[float, bool] = (float("-inf"), False)
+        self._damage = ""
+        """What is wrong with the store's file; empty as far as is known."""
 
     @property
     def known_devices(self) -> tuple[DeviceState, ...]:
@@ -112,6 +118,8 @@ class Lookout:
             reasons.append("there is no device")
         if not writable:
             reasons.append("the store cannot be written")
+        if self._damage:
+            reasons.append(self._damage)
         if dispatcher.is_broken:
             reasons.append(dispatcher.is_broken)
         elif not moving:
@@ -127,6 +135,18 @@ class Lookout:
             queued=len(dispatcher.queue),
             running=len(dispatcher.runs),
         )
+
+    def note(self, error: sqlite3.Error) -> str:
+        """Something could not be read from the store; says why in one line.
+
+        What the disk may give later is an `OperationalError`; anything else is damage, and stays.
+        """
+        if isinstance(error, sqlite3.OperationalError):
+            reason = f"the store cannot be read now: {error}"
+        else:
+            reason = self._damage = f"the store is damaged: {error}"
+        log.error("%s", reason)
+        return reason
 
     async def _is_writable(self) -> bool:
         asked, answer = self._beat
