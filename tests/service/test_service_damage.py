@@ -37,3 +37,35 @@ def test_a_damaged_page_costs_what_lies_on_it_and_no_more(tmp_path: Path) -> Non
             assert health.status_code == 200 and health.json()["reasons"] == [lost.json()["detail"]]
         assert second.stop() == 0
     assert "Traceback" not in "".join(second.lines)
+
+
+def test_health_does_not_call_a_store_writable_that_refuses_tasks(tmp_path: Path) -> None:
+    """Its own write is small, and fits where a task does not."""
+    with (
+        ServiceProcess(tmp_path, "--grace", "1", limit="-f 2000") as service,
+        httpx.Client(base_url=service.url) as http,
+    ):
+        for i in range(1000):
+            answer = http.post("/v1/tasks", json=order("passed " + "x" * 20_000, id=f"t{i}"))
+            if answer.status_code != 202:
+                break
+        assert answer.status_code == 503
+        health = http.get("/health")
+        assert health.status_code == 503 and health.json()["reasons"] == ["the store cannot be written"]
+        assert http.get("/v1/tasks/t0").json()["state"] == "done"
+        assert service.stop() == 0
+
+
+def test_a_store_that_was_removed_takes_no_more_tasks(tmp_path: Path) -> None:
+    """They would be on disk, in a file that no later service finds."""
+    with ServiceProcess(tmp_path) as service, httpx.Client(base_url=service.url) as http:
+        assert http.post("/v1/tasks", json=order("passed", id="before")).status_code == 202
+        moved = (tmp_path / "store.db").rename(tmp_path / "moved.db")
+        assert http.post("/v1/tasks", json=order("passed", id="amid")).status_code == 503
+        health = http.get("/health")
+        assert health.status_code == 503
+        assert health.json()["reasons"] == ["the store's file was removed or replaced"]
+        moved.rename(tmp_path / "store.db")
+        assert http.post("/v1/tasks", json=order("passed", id="amid")).status_code == 202
+        assert http.get("/health").status_code == 200
+        assert service.stop() == 0

@@ -159,6 +159,8 @@ class Service:
         """
         if self.is_draining:
             raise Draining
+        if not self.storage.is_in_place():
+            raise StoreError("the store's file was removed or replaced")
         now = time.time()
         viewer = Viewer(client, sees_all=False) if isinstance(client, str) else client
         tasks = [new_task(submission, viewer, now) for submission in submissions]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,8 +52,8 @@ class Journal:
         self._num_unsettled = 0
         self._wake = threading.Condition()
         self._closing = False
-        self.is_failing = False
-        """Whether the last transaction was refused."""
+        self.refused_at = float("-inf")
+        """When the disk last refused a transaction, by the monotonic clock."""
         self._thread = threading.Thread(target=self._run, name="dojo-journal", daemon=True)
         self._thread.start()
 
@@ -97,7 +98,6 @@ class Journal:
             self._roll_back()
             self._part(group, error)
         else:
-            self.is_failing = False
             self._settle(group, results)
 
     def _roll_back(self) -> None:
@@ -122,7 +122,7 @@ class Journal:
 
     def _refused(self, group: list[Write], error: sqlite3.Error) -> None:
         log.error("the store refused %d writes: %s", len(group), error)
-        self.is_failing = True
+        self.refused_at = time.monotonic()
         failure = StoreError(f"the store cannot be written: {error}")
         with self._wake:
             # Those behind it too: what is tried again goes first, and may be so much that nothing else is tried.

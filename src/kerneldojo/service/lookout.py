@@ -28,6 +28,9 @@ LOOK_SECONDS = 5.0
 BEAT_SECONDS = 3.0
 """How long a write may take before `/health` calls the store broken."""
 
+REFUSED_SECONDS = 10.0
+"""For how long after a write was refused `/health` says so: its own is small, and fits where a task does not."""
+
 
 class Lookout:
     """Looks at one service."""
@@ -116,7 +119,9 @@ class Lookout:
         reasons = [f"{device.name}: {device.reason or 'not healthy'}" for device in devices if not device.is_healthy]
         if not devices:
             reasons.append("there is no device")
-        if not writable:
+        if not self._service.storage.is_in_place():
+            reasons.append("the store's file was removed or replaced")
+        elif not writable:
             reasons.append("the store cannot be written")
         if self._damage:
             reasons.append(self._damage)
@@ -149,8 +154,11 @@ class Lookout:
         return reason
 
     async def _is_writable(self) -> bool:
+        now = time.monotonic()
+        if now - self._service.journal.refused_at < REFUSED_SECONDS or not self._service.storage.is_in_place():
+            return False
         asked, answer = self._beat
-        if time.monotonic() - asked < 1.0:
+        if now - asked < 1.0:
             return answer
         try:
             await asyncio.wait_for(self._service.write(store.beat, lambda _: None), BEAT_SECONDS)
