@@ -144,12 +144,12 @@ class Lookout:
     def note(self, error: sqlite3.Error) -> str:
         """Something could not be read from the store; says why in one line.
 
-        What the disk may give later is an `OperationalError`; anything else is damage, and stays.
+        What the disk may give later is an `OperationalError`; a plain `DatabaseError` is damage, and stays.
         """
-        if isinstance(error, sqlite3.OperationalError):
-            reason = f"the store cannot be read now: {error}"
-        else:
+        if type(error) is sqlite3.DatabaseError:
             reason = self._damage = f"the store is damaged: {error}"
+        else:
+            reason = f"the store cannot be read now: {error}"
         log.error("%s", reason)
         return reason
 
