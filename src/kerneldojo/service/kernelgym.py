@@ -50,7 +50,7 @@ HOLD_SHARE = 0.8
 
 MAX_HOLD_SECONDS = 300.0
 
-POLLED_HOLD_SECONDS = 1.0
+POLLED_HOLD_SECONDS = 0.1
 """How long a post of its reward client is held: that polls anyway, and takes one that breaks off for a failure."""
 
 ROOM_SECONDS = 0.25
