@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Generator
@@ -52,6 +54,36 @@ def test_a_lost_node_costs_no_job_its_verdict(cluster: cluster_utils.Cluster) ->
     assert pool.submit(broken("on a cluster")).result(120).status is Status.COMPILE_ERROR
     _one_loss_convicts_nobody(pool)
     _closing_with_patience_ends_what_runs_longer(pool)
+
+
+@pytest.mark.slow
+def test_machines_that_are_there_at_the_start_are_taken_up_at_once(
+    cluster: cluster_utils.Cluster, tmp_path: Path
+) -> None:
+    """Each by a thread of its own, while the service is imported: Ray's first work in a process is not for two."""
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    command = [sys.executable, "-m", "kerneldojo.cli", "serve", "--executor", "ray", "--device", MODEL, "--port", "0"]
+    service = subprocess.Popen(
+        [*command, "--store", str(tmp_path / "store.db")],
+        env={**os.environ, "RAY_ADDRESS": cluster.address},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert service.stderr is not None
+        said: list[str] = []
+        for line in service.stderr:
+            said.append(line)
+            if "serving on" in line:
+                break
+        service.terminate()
+        said += service.stderr.readlines()
+        assert service.wait(60) == 0
+    finally:
+        service.kill()
+    assert any("serving on" in line for line in said) and "Traceback" not in "".join(said)
+    for node in nodes:
+        cluster.remove_node(node)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import socket
 import threading
@@ -80,6 +81,15 @@ def test_a_head_without_end_is_refused(port: int) -> None:
     one_long_field = answer(port, HEAD + b"X: ", *[b"a" * 100_000] * 50)
     many_fields = answer(port, HEAD, *[b"X: a\r\n" * 10_000] * 50)
     assert all(b" 431 " in found or found == b"" for found in (one_long_field, many_fields))
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\x16\x03\x01\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", HEAD + b"nonsense\r\n\r\n"]
+)
+def test_what_is_no_http_is_refused_like_everything_else(port: int, sent: bytes) -> None:
+    head, _, body = answer(port, sent).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n") and b"content-type: application/json" in head
+    assert json.loads(body) == {"detail": "Invalid HTTP request received.", "request_id": ""}
 
 
 def test_so_is_a_trailer(port: int) -> None:

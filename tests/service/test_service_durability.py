@@ -83,6 +83,23 @@ def test_kill_9_amid_1000_evaluations_leaves_1000_results_each_once(tmp_path: Pa
     assert all(judged[name] <= count for name, count in attempts.items())
 
 
+def test_who_was_there_at_every_death_goes_behind_the_others(tmp_path: Path) -> None:
+    """A service that is killed time and again, whatever by, is not to use up the attempts of those who are first."""
+    names = [f"t{i}" for i in range(12)]
+    with ServiceProcess(tmp_path, executor="logged") as first, httpx.Client(base_url=first.url) as http:
+        orders = [order(f"sleep 0.8 {name}", id=name) for name in names]
+        assert http.post("/v1/tasks/batch", json={"tasks": orders}).status_code == 202
+        first.kill()
+    (tmp_path / "judged.log").unlink(missing_ok=True)
+    with sqlite3.connect(tmp_path / "store.db") as database:
+        database.execute("UPDATE tasks SET state = 'queued', attempts = iif(id = 't0', 3, 2) WHERE id IN ('t0', 't1')")
+    with ServiceProcess(tmp_path, executor="logged") as second, Client(second.url) as client:
+        assert all(client.wait(name, timeout=30).state == "done" for name in names)
+        assert second.stop() == 0
+    judged = (tmp_path / "judged.log").read_text().split()
+    assert "t1" in judged[:4] and "t0" in judged[-4:] and sorted(judged) == sorted(names)
+
+
 def test_a_client_does_not_notice_that_the_service_was_killed(tmp_path: Path) -> None:
     found: dict[int, Evaluation] = {}
     with ServiceProcess(tmp_path) as first:

@@ -90,6 +90,21 @@ def test_a_web_page_cannot_post(tmp_path: Path) -> None:
     drive(test)
 
 
+def test_a_method_that_a_path_has_not_is_told_which_it_has(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as r:
+            for path, methods in {
+                "/v1/tasks": "GET, POST",
+                "/v1/tasks/a": "DELETE, GET",
+                "/evaluate": "POST",
+                "/health": "GET",
+            }.items():
+                refused = await r.http.options(path)
+                assert (refused.status_code, refused.headers["allow"]) == (405, methods)
+
+    drive(test)
+
+
 def test_a_packed_body_is_told_to_come_unpacked(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as here:
@@ -137,7 +152,9 @@ def test_a_full_queue_refuses_new_work_but_not_retries(tmp_path: Path) -> None:
             assert (await r.http.post("/v1/tasks", json=order("passed", id="t3"))).status_code == 200
             assert (await r.http.get("/v1/tasks/more")).status_code == 404
             many = [
-                r.http.post("/evaluate", json={"task_id": f"g{i}", "reference_code": "x", "kernel_code": "y"})
+                r.http.post(
+                    "/evaluate", json={"task_id": f"g{i}", "reference_code": "x", "kernel_code": "y", "timeout": 0.1}
+                )
                 for i in range(20)
             ]
             assert {answer.status_code for answer in await asyncio.gather(*many)} == {429}

@@ -5,7 +5,10 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from queue import SimpleQueue
+
+from service_damage import damage
 
 from kerneldojo.service.journal import Journal, Write
 
@@ -76,4 +79,35 @@ def test_a_write_that_can_never_be_made_takes_no_other_with_it() -> None:
         calls.get(timeout=30)()
     assert [type(one).__name__ for one in told] == ["int", "int", "StoreError", "int"]
     assert connection.execute("SELECT number FROM told ORDER BY number").fetchall() == [(1,), (2,), (3,)]
+    assert journal.close()
+
+
+def test_nor_does_one_that_belongs_on_a_damaged_page(tmp_path: Path) -> None:
+    """It would be tried again for ever, and each time everything that was accepted meanwhile is refused with it."""
+    file = tmp_path / "store.db"
+    connection = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
+    connection.execute("CREATE TABLE whole (number INTEGER)")
+    connection.execute("CREATE TABLE damaged (number INTEGER)")
+    (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'damaged'").fetchone()
+    connection.close()
+    damage(file, (page - 1) * 4096)
+    calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    disk = threading.Event()
+    told: list[object] = []
+
+    def insert(table: str) -> Write:
+        def apply(connection: sqlite3.Connection) -> str:
+            assert disk.wait(30)
+            connection.execute(f"INSERT INTO {table} VALUES (1)")
+            return table
+
+        return Write(apply, told.append, must_succeed=True)
+
+    journal = Journal(sqlite3.connect(file, check_same_thread=False, isolation_level=None), calls.put)
+    for table in ("whole", "damaged", "whole"):
+        journal.put(insert(table))
+    disk.set()
+    while len(journal):
+        calls.get(timeout=30)()
+    assert [type(one).__name__ for one in told] == ["str", "StoreError", "str"]
     assert journal.close()

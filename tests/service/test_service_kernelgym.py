@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,6 +132,60 @@ def test_a_post_is_answered_before_its_client_gives_up(url: str) -> None:
     answer = httpx.post(f"{url}/evaluate", json=payload("held", "sleep 3 held", timeout=0.5), timeout=2.5)
     assert answer.status_code == 200 and answer.json()["status"] == "processing"
     assert httpx.get(f"{url}/results/held").status_code == 404
+
+
+def test_its_reward_client_which_polls_is_not_held(tmp_path: Path) -> None:
+    """A post that breaks off, because the service dies, it takes for a failure of the kernel; a poll it sends again."""
+
+    async def test() -> None:
+        executor = TextExecutor()
+        async with running(tmp_path, executor) as r:
+            polled = payload("polled", "wait", timeout=3000)
+            answer = (await r.http.post("/evaluate", json=polled)).json()
+            assert answer["status"] in ("pending", "processing")
+            others = {name: value for name, value in polled.items() if name != "detect_decoy_kernel"}
+            held = asyncio.create_task(r.http.post("/evaluate", json=others | {"task_id": "held"}))
+            await until(lambda: len(executor.seen) == 2)
+            executor.release.set()
+            assert (await held).json()["status"] == "completed"
+
+    drive(test)
+
+
+def test_a_kill_between_post_and_verdict_costs_its_client_nothing(tmp_path: Path) -> None:
+    with ServiceProcess(tmp_path) as first:
+        port = first.url.rpartition(":")[2]
+        for i in range(20):
+            answer = httpx.post(f"{first.url}/evaluate", json=payload(f"t{i}", f"sleep 2 {i}"), timeout=30)
+            assert answer.json()["status"] in ("pending", "processing")
+        first.kill()
+    with ServiceProcess(tmp_path, "--port", port) as second:
+        assert {reward_client(second.url, payload(f"t{i}", f"sleep 2 {i}"))["status"] for i in range(20)} == {
+            "completed"
+        }
+        assert second.stop() == 0
+
+
+def test_a_post_waits_for_room_in_a_full_queue(tmp_path: Path) -> None:
+    """Its client posts three times within some ten seconds, and then waits for a task that nobody has."""
+
+    async def test() -> None:
+        executor = TextExecutor(num_slots=1)
+        async with running(tmp_path, executor, max_queued=1) as r:
+            assert (await r.http.post("/evaluate", json=payload("running", "wait"))).status_code == 200
+            assert (await r.http.post("/evaluate", json=payload("queued", "passed"))).status_code == 200
+            refused = await r.http.post("/evaluate", json=payload("hurried", "passed", timeout=0.1))
+            assert refused.status_code == 429 and int(refused.headers["retry-after"]) > 0
+            late = asyncio.create_task(r.http.post("/evaluate", json=payload("late", "passed", timeout=300)))
+            batch = {"batch_id": "b", "tasks": [payload("later", "incorrect", timeout=300)]}
+            later = asyncio.create_task(r.http.post("/evaluate/batch", json=batch))
+            done, _ = await asyncio.wait({late, later}, timeout=1.0)
+            assert not done
+            executor.release.set()
+            assert (await late).json()["status"] in ("pending", "processing", "completed")
+            assert (await later).json()["completed_tasks"] == 1
+
+    drive(test)
 
 
 def test_what_was_asked_for_is_what_is_judged(tmp_path: Path) -> None:

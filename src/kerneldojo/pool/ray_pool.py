@@ -68,6 +68,9 @@ class RayPool(Dispatcher):
                 ray.init(address=address, log_to_driver=False, include_dashboard=None if address else False)
             except Exception as error:
                 raise RuntimeError(f"the Ray cluster cannot be reached: {str(error)[:300]}") from None
+        # Ray readies itself for what is sent with the first of it, and not for two threads at once: of the keepers of
+        # two machines one would find its modules half imported.
+        ray.put(None)
         super().__init__(config or PoolConfig())
         self._scan()
         self._stop = threading.Event()

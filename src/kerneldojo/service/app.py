@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -10,6 +11,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from kerneldojo.pool.executor import Executor
 from kerneldojo.service import kernelgym, native
@@ -64,7 +66,7 @@ def create_app(
     for make in routers:
         app.include_router(make(service))
     _add_own_routes(app, service, metrics)
-    _add_refusals(app)
+    _add_refusals(app, service)
     app.add_middleware(Gate, config=config, requests=metrics.requests)
     describe(app, (*native.BODIES, *kernelgym.BODIES, Acknowledgement, Problematic, TaskRecord))
     return app
@@ -89,10 +91,12 @@ def _add_own_routes(app: FastAPI, service: Service, metrics: Metrics) -> None:
         return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 
-def _add_refusals(app: FastAPI) -> None:
+def _add_refusals(app: FastAPI, service: Service) -> None:
     @app.exception_handler(HTTPException)
-    async def refused(_: Request, error: HTTPException) -> Response:
-        return _problem(error.status_code, str(error.detail), error.headers)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        # Starlette names the methods of the first route with this path, which may have several.
+        headers = {"Allow": _allowed(app, request)} if error.status_code == 405 else error.headers
+        return _problem(error.status_code, str(error.detail), headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
@@ -113,6 +117,24 @@ def _add_refusals(app: FastAPI) -> None:
     @app.exception_handler(StoreError)
     async def store_error(_: Request, error: StoreError) -> Response:
         return _problem(503, "the store cannot be written now; nothing was accepted", {"Retry-After": "2"})
+
+    @app.exception_handler(sqlite3.OperationalError)
+    async def unreadable(_: Request, error: sqlite3.OperationalError) -> Response:
+        return _problem(503, service.lookout.note(error), {"Retry-After": "2"})
+
+    @app.exception_handler(sqlite3.DatabaseError)
+    async def damaged(_: Request, error: sqlite3.DatabaseError) -> Response:
+        if type(error) is not sqlite3.DatabaseError:
+            raise error  # A wrong statement, and no wrong file.
+        return _problem(500, service.lookout.note(error))
+
+
+def _allowed(app: FastAPI, request: Request) -> str:
+    """The methods that a path has, as a header says them."""
+    asked = ({**request.scope, "method": method} for method in ("DELETE", "GET", "HEAD", "POST"))
+    return ", ".join(
+        scope["method"] for scope in asked if any(route.matches(scope)[0] is Match.FULL for route in app.routes)
+    )
 
 
 def _problem(code: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -50,7 +50,7 @@ async def read_body(request: Request, model: type[Model]) -> Model:
     try:
         data = await asyncio.wait_for(request.body(), BODY_SECONDS)
     except TimeoutError:
-        raise HTTPException(408, "the body took too long") from None
+        raise HTTPException(408, "the body took too long", {"Connection": "close"}) from None
     if has_too_many_values(data):
         raise HTTPException(413, f"a body holds at most {MAX_VALUES} values")
     try:

@@ -10,6 +10,8 @@ import asyncio
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from kerneldojo.service.records import Problematic
+
 MAX_HEAD_BYTES = 64 << 10
 """Longest head or trailer that comes in pieces; a longer one is refused with 431. A piece has 256 KiB at most."""
 
@@ -17,7 +19,7 @@ HEAD_SECONDS = 30.0
 """How long a client may take to send a head, from when it connected or, on a connection that is kept, from when that
 would have been closed for idleness."""
 
-REFUSAL = b'{"detail":"the request\'s head is too long","request_id":""}'
+TOO_LONG = "the request's head is too long"
 
 
 class Connection(HttpToolsProtocol):
@@ -40,10 +42,18 @@ class Connection(HttpToolsProtocol):
         self._in_vain = 0 if self._has_advanced else self._in_vain + len(data)
         if self._in_vain > MAX_HEAD_BYTES and not self.transport.is_closing():
             if self._is_idle():
-                start = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"
-                fields = b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(REFUSAL)
-                self.transport.write(start + fields + REFUSAL)
+                self._refuse(b"431 Request Header Fields Too Large", TOO_LONG)
             self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is no HTTP: said like every other failure."""
+        self._refuse(b"400 Bad Request", msg)
+        self.transport.close()
+
+    def _refuse(self, status: bytes, detail: str) -> None:
+        body = Problematic(detail=detail).model_dump_json().encode()
+        fields = b"connection: close\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+        self.transport.write(b"HTTP/1.1 " + status + b"\r\n" + fields + body)
 
     def on_headers_complete(self) -> None:
         """A head is here."""

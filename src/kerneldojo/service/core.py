@@ -159,6 +159,8 @@ class Service:
         """
         if self.is_draining:
             raise Draining
+        if not self.storage.is_in_place():
+            raise StoreError("the store's file was removed or replaced")
         now = time.time()
         viewer = Viewer(client, sees_all=False) if isinstance(client, str) else client
         tasks = [new_task(submission, viewer, now) for submission in submissions]
@@ -237,9 +239,11 @@ class Service:
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def settle_both(result: Any) -> None:
-            settle(result)
-            if not done.done():
-                done.set_result(result)
+            try:
+                settle(result)
+            finally:  # It is on disk: whoever waits hears so, whatever became of telling the others.
+                if not done.done():
+                    done.set_result(result)
 
         self.journal.put(Write(apply, settle_both, must_succeed=False))
         result = await done
@@ -291,7 +295,15 @@ class Service:
         self._publish(task_id)
 
     def _publish(self, task_id: str) -> None:
-        if self.onlookers and (row := self.reader.summary(task_id)) is not None:
+        if not self.onlookers:
+            return
+        try:
+            row = self.reader.summary(task_id)
+        except sqlite3.Error as error:
+            # Nothing that must be done depends on who looks on.
+            self.lookout.note(error)
+            return
+        if row is not None:
             summary = summary_of(row)
             for onlooker in self.onlookers:
                 if onlooker.viewer.sees(summary.client):

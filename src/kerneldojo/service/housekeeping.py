@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import time
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,8 @@ async def keep_house(service: Service) -> None:
                 for onlooker in service.onlookers:
                     if onlooker.viewer == viewer:
                         onlooker.offer("overview", overview)
+        except sqlite3.Error as error:
+            service.lookout.note(error)
         except Exception:
             log.exception("housekeeping failed; it is tried again")
 

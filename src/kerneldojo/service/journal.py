@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,8 +52,8 @@ class Journal:
         self._num_unsettled = 0
         self._wake = threading.Condition()
         self._closing = False
-        self.is_failing = False
-        """Whether the last transaction was refused."""
+        self.refused_at = float("-inf")
+        """When the disk last refused a transaction, by the monotonic clock."""
         self._thread = threading.Thread(target=self._run, name="dojo-journal", daemon=True)
         self._thread.start()
 
@@ -90,14 +91,13 @@ class Journal:
             self._connection.execute("BEGIN IMMEDIATE")
             results = [write.apply(self._connection) for write in group]
             self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except sqlite3.OperationalError as error:
             self._roll_back()
             self._refused(group, error)
         except Exception as error:
             self._roll_back()
             self._part(group, error)
         else:
-            self.is_failing = False
             self._settle(group, results)
 
     def _roll_back(self) -> None:
@@ -108,7 +108,11 @@ class Journal:
             log.exception("a transaction could not be rolled back")  # The next one is refused, and it is tried again.
 
     def _part(self, group: list[Write], error: Exception) -> None:
-        """One of these can never be written (a number that SQLite has not, say): the others are not to go with it."""
+        """One of these can never be written: the others are not to go with it.
+
+        It holds a number that SQLite has not, or belongs on a damaged page. What the disk refuses now and may take
+        later is an `OperationalError` and never comes here.
+        """
         if len(group) > 1:
             for write in group:
                 self._commit([write])
@@ -118,7 +122,7 @@ class Journal:
 
     def _refused(self, group: list[Write], error: sqlite3.Error) -> None:
         log.error("the store refused %d writes: %s", len(group), error)
-        self.is_failing = True
+        self.refused_at = time.monotonic()
         failure = StoreError(f"the store cannot be written: {error}")
         with self._wake:
             # Those behind it too: what is tried again goes first, and may be so much that nothing else is tried.

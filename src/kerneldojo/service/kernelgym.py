@@ -4,11 +4,16 @@ Its client posts to `/evaluate`, then polls `/status/{id}` until the task has en
 up a post after a time of its own and posts the same task again, which here is the same task; a post is answered before
 that time with the status `processing` if there is no verdict yet, so that a long queue never reads as a failure. It
 cannot send a header of ours: a token goes into its URL as a password (`http://trainer:TOKEN@host:port`).
+
+What it cannot bear is a connection that breaks amid a post, and a queue that is full for ten seconds: both are a reward
+of a failure for a kernel that nobody has judged. So what it posts is answered soon, and a post waits for room.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
@@ -16,6 +21,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from kerneldojo.schema import Evaluation
+from kerneldojo.service.acceptance import Busy
 from kerneldojo.service.bodies import body_of, read_body
 from kerneldojo.service.core import Service
 from kerneldojo.service.kernelgym_wire import (
@@ -33,7 +39,7 @@ from kerneldojo.service.kernelgym_wire import (
     task_status,
 )
 from kerneldojo.service.native import CONFLICT, NOT_FOUND, REFUSALS, TASK_ID
-from kerneldojo.service.records import TaskState, TaskSummary
+from kerneldojo.service.records import Acknowledgement, Submission, TaskState, TaskSummary
 from kerneldojo.service.viewer import Viewer, no_such_task, viewer_of
 from kerneldojo.service.views import summary_of
 
@@ -44,12 +50,22 @@ HOLD_SHARE = 0.8
 
 MAX_HOLD_SECONDS = 300.0
 
+POLLED_HOLD_SECONDS = 0.1
+"""How long a post of its reward client is held: that polls anyway, and takes one that breaks off for a failure."""
+
+ROOM_SECONDS = 0.25
+"""How often a post looks whether the full queue has room again."""
+
+MOST_AT_THE_DOOR = 512
+"""Posts that may wait for room at once; with more the queue is full for them at once."""
+
 TaskIdPath = Annotated[str, Path(pattern=TASK_ID, max_length=200)]
 
 
 def kernelgym_router(service: Service) -> APIRouter:
     """Routes of KernelGYM's API that its trainer and its tools call."""
     router = APIRouter(tags=["kernelgym"], responses=REFUSALS)
+    at_the_door: set[object] = set()
 
     @router.post(
         "/evaluate",
@@ -63,12 +79,31 @@ def kernelgym_router(service: Service) -> APIRouter:
 
     async def _evaluate(asked: EvaluationRequest, request: Request) -> EvaluationResponse:
         viewer = viewer_of(request)
-        (accepted,) = await service.submit([asked.submission()], viewer)
+        held_until = time.monotonic() + _hold_seconds(asked.timeout)
+        (accepted,) = await _accept([asked.submission()], request, held_until)
         if accepted.error:
             raise HTTPException(409, f"the task {accepted.id} has other code, or is not yours")
-        seconds = min(HOLD_SHARE * asked.timeout, MAX_HOLD_SECONDS)
-        await service.waiters.wait([accepted.id], seconds, request.is_disconnected)
+        left = max(0.0, held_until - time.monotonic())
+        await service.waiters.wait(
+            [accepted.id], min(left, POLLED_HOLD_SECONDS) if asked.is_polled else left, request.is_disconnected
+        )
         return _response(accepted.id, viewer)
+
+    async def _accept(submissions: Sequence[Submission], request: Request, until: float) -> list[Acknowledgement]:
+        """Submit, and wait for room until a moment of the monotonic clock; `Busy` if there is none by then."""
+        place = object()
+        try:
+            while True:
+                try:
+                    return await service.submit(submissions, viewer_of(request))
+                except Busy:
+                    at_the_door.add(place)
+                    is_crowded = len(at_the_door) > MOST_AT_THE_DOOR
+                    if is_crowded or time.monotonic() >= until or await request.is_disconnected():
+                        raise
+                await asyncio.sleep(ROOM_SECONDS)
+        finally:
+            at_the_door.discard(place)
 
     @router.post(
         "/evaluate/batch",
@@ -81,15 +116,16 @@ def kernelgym_router(service: Service) -> APIRouter:
         asked = await read_body(request, BatchEvaluationRequest)
         viewer = viewer_of(request)
         started = time.time()
-        found = await service.submit([task.submission() for task in asked.tasks], viewer)
+        longest = max(task.timeout for task in asked.tasks)
+        held_until = time.monotonic() + _hold_seconds(longest)
+        found = await _accept([task.submission() for task in asked.tasks], request, held_until)
         conflicts = [task.id for task in found if task.error]
         if conflicts:
             raise HTTPException(
                 409, f"{len(conflicts)} tasks have other code or are not yours, the first is {conflicts[0]}"
             )
-        longest = max(task.timeout for task in asked.tasks)
-        seconds = min(HOLD_SHARE * longest, MAX_HOLD_SECONDS)
-        await service.waiters.wait([task.id for task in found], seconds, request.is_disconnected)
+        left = max(0.0, held_until - time.monotonic())
+        await service.waiters.wait([task.id for task in found], left, request.is_disconnected)
         results = [_response(task.id, viewer) for task in found]
         failed = sum(result.status in (GymStatus.FAILED, GymStatus.TIMEOUT, GymStatus.CANCELLED) for result in results)
         completed = sum(result.status is GymStatus.COMPLETED for result in results)
@@ -185,6 +221,10 @@ def kernelgym_router(service: Service) -> APIRouter:
         return _response(task_id, viewer)
 
     return router
+
+
+def _hold_seconds(timeout: float) -> float:
+    return min(HOLD_SHARE * timeout, MAX_HOLD_SECONDS)
 
 
 def _enveloped(response: EvaluationResponse) -> WorkflowResponse:

@@ -73,7 +73,15 @@ class EvaluationRequest(Wire):
     force_refresh: bool = False
     """Judge it although an equal job has a verdict. The same task id still means the same task."""
     verbose_errors: bool | None = None
+    detect_decoy_kernel: Any = None
+    """Exploits are always looked for, whatever it says. Only the reward client sends it, and that takes nothing from
+    the answer to its post: it polls."""
     workflow: Literal["kernelbench"] | None = "kernelbench"
+
+    @property
+    def is_polled(self) -> bool:
+        """Whether its client asks for the verdict later, whatever the answer to this is."""
+        return "detect_decoy_kernel" in self.model_fields_set
 
     def submission(self) -> Submission:
         """The same as one of our orders."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import sqlite3
 import time
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
@@ -18,11 +20,16 @@ from kerneldojo.service.views import summary_of
 if TYPE_CHECKING:
     from kerneldojo.service.core import Service
 
+log = logging.getLogger(__name__)
+
 LOOK_SECONDS = 5.0
 """How long an executor may take to tell of its devices before what was known of them stands."""
 
 BEAT_SECONDS = 3.0
 """How long a write may take before `/health` calls the store broken."""
+
+REFUSED_SECONDS = 10.0
+"""For how long after a write was refused `/health` says so: its own is small, and fits where a task does not."""
 
 
 class Lookout:
@@ -36,6 +43,8 @@ class Lookout:
         self._look: asyncio.Task[Sequence[DeviceState]] | None = None
         """A question that the executor has not answered yet."""
         self._beat: tuple[float, bool] = (float("-inf"), False)
+        self._damage = ""
+        """What is wrong with the store's file; empty as far as is known."""
 
     @property
     def known_devices(self) -> tuple[DeviceState, ...]:
@@ -110,8 +119,12 @@ class Lookout:
         reasons = [f"{device.name}: {device.reason or 'not healthy'}" for device in devices if not device.is_healthy]
         if not devices:
             reasons.append("there is no device")
-        if not writable:
+        if not self._service.storage.is_in_place():
+            reasons.append("the store's file was removed or replaced")
+        elif not writable:
             reasons.append("the store cannot be written")
+        if self._damage:
+            reasons.append(self._damage)
         if dispatcher.is_broken:
             reasons.append(dispatcher.is_broken)
         elif not moving:
@@ -128,9 +141,24 @@ class Lookout:
             running=len(dispatcher.runs),
         )
 
+    def note(self, error: sqlite3.Error) -> str:
+        """Something could not be read from the store; says why in one line.
+
+        What the disk may give later is an `OperationalError`; a plain `DatabaseError` is damage, and stays.
+        """
+        if type(error) is sqlite3.DatabaseError:
+            reason = self._damage = f"the store is damaged: {error}"
+        else:
+            reason = f"the store cannot be read now: {error}"
+        log.error("%s", reason)
+        return reason
+
     async def _is_writable(self) -> bool:
+        now = time.monotonic()
+        if now - self._service.journal.refused_at < REFUSED_SECONDS or not self._service.storage.is_in_place():
+            return False
         asked, answer = self._beat
-        if time.monotonic() - asked < 1.0:
+        if now - asked < 1.0:
             return answer
         try:
             await asyncio.wait_for(self._service.write(store.beat, lambda _: None), BEAT_SECONDS)

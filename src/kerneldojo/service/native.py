@@ -199,8 +199,14 @@ def native_router(service: Service, metrics: Metrics) -> APIRouter:
 
 async def _lines(service: Service, ids: tuple[str, ...]) -> AsyncGenerator[str]:
     async for task_id in service.waiters.follow(ids, pulse=PULSE_SECONDS):
-        row = service.reader.summary(task_id) if task_id is not None else None
-        yield "\n" if row is None else record_json(service.reader, row, with_job=False) + "\n"
+        try:
+            row = service.reader.summary(task_id) if task_id is not None else None
+            line = "" if row is None else record_json(service.reader, row, with_job=False)
+        except sqlite3.Error as error:
+            # The others' results are not to be lost with it: whoever asks for this one alone is told what is wrong.
+            service.lookout.note(error)
+            line = ""
+        yield line + "\n"
 
 
 async def _events(service: Service, viewer: Viewer) -> AsyncGenerator[str]:

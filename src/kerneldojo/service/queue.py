@@ -22,8 +22,12 @@ MAX_LINES = 1024
 devices than any cluster has gets the others' tasks in one line, in which each waits for those before it: handed over as
 they come, they would take up the slots of devices that others ask for."""
 
+ACCIDENTS = 2
+"""Deaths of the service at which a task may be without going behind others: whatever kills a service time and again, it
+is not to use up the attempts of those that happen to be first."""
+
 Item = tuple[int, int, str]
-"""What orders a line: the negative priority, the order of acceptance, and the id."""
+"""What orders a line: the rank, the order of acceptance, and the id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,13 @@ class Entry:
     """Hash of its problem; empty for one that has waited since before the service was started."""
     device: str = ""
     """That it asks for."""
+    num_deaths: int = 0
+    """How often the service died while it ran."""
+
+    @property
+    def rank(self) -> int:
+        """Lower goes first within its client: by priority, then those who were not there at every death."""
+        return -1000 * self.priority + min(999, max(0, self.num_deaths - ACCIDENTS))
 
 
 class FairQueue:
@@ -79,7 +90,7 @@ class FairQueue:
         self._entries[entry.id] = entry
         lines = self._lines.setdefault(entry.client, {})
         line = entry.device if entry.device in lines or len(lines) < MAX_LINES else ""
-        heapq.heappush(lines.setdefault(line, []), (-entry.priority, entry.sequence, entry.id))
+        heapq.heappush(lines.setdefault(line, []), (entry.rank, entry.sequence, entry.id))
         self._waiting[entry.client] += 1
         self._wanted[entry.device] += 1
         self._served.setdefault(entry.client, 0)

@@ -97,11 +97,11 @@ class Reader:
     def unfinished(self) -> Iterable[Entry]:
         """All queued tasks, in the order of acceptance."""
         statement = (
-            "SELECT id, sequence, client, priority, num_bytes, device FROM tasks"
+            "SELECT id, sequence, client, priority, num_bytes, device, attempts FROM tasks"
             f" WHERE {_in_state(TaskState.QUEUED)} ORDER BY sequence"
         )
         for row in self._connection.execute(statement):
-            yield Entry(*row[:5], device=row[5])
+            yield Entry(*row[:5], device=row[5], num_deaths=row[6])
 
     def counts(self) -> list[tuple[str, str | None, int]]:
         """Number of tasks by state and verdict."""

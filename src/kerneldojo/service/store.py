@@ -120,7 +120,9 @@ class Store:
             raise ValueError(f"the store {path} is in use by another service") from None
         try:
             # Sources are their authors' business: only the owner may read the file.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._identity = _identity(os.fstat(file))
+            os.close(file)
             self.writer = self._connect()
             self._lay_out()
         except (OSError, sqlite3.Error) as error:
@@ -153,10 +155,21 @@ class Store:
         connection.row_factory = sqlite3.Row
         return Reader(connection)
 
+    def is_in_place(self) -> bool:
+        """Whether the next service that is given the path finds this file: what a removed one takes is lost."""
+        try:
+            return _identity(self.path.stat()) == self._identity
+        except OSError:
+            return False
+
     def close(self) -> None:
         """Give the file back."""
         self.writer.close()
         os.close(self._lock)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def _not_a_folder(path: Path) -> Path:
