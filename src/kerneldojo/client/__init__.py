@@ -23,6 +23,7 @@ from kerneldojo.client.errors import (
     Unreachable,
     WaitTimeout,
 )
+from kerneldojo.client.events import Event
 from kerneldojo.client.executor import ClientExecutor
 from kerneldojo.client.synchronous import Client
 
@@ -32,6 +33,7 @@ __all__ = [
     "ClientError",
     "ClientExecutor",
     "Conflict",
+    "Event",
     "NotFound",
     "Overloaded",
     "Refused",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sqlite3
 import time
 from collections.abc import AsyncGenerator
@@ -217,6 +216,5 @@ async def _events(service: Service, viewer: Viewer) -> AsyncGenerator[str]:
         service.onlookers.discard(onlooker)
 
 
-def _event(kind: str, data: Any) -> str:
-    text = data.model_dump_json() if isinstance(data, BaseModel) else json.dumps(data)
-    return f"event: {kind}\ndata: {text}\n\n"
+def _event(kind: str, data: BaseModel) -> str:
+    return f"event: {kind}\ndata: {data.model_dump_json()}\n\n"

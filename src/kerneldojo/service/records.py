@@ -173,6 +173,13 @@ class Overview(Frozen):
     """At most 32 that ended last, newest first."""
 
 
+class Missed(Frozen):
+    """Events of `/v1/events` that their reader was not told of: ask for what matters."""
+
+    events: int | None
+    """How many, because it read too slowly; None where a client does not know: its connection was lost meanwhile."""
+
+
 class Health(Frozen):
     """Whether the service can do its work."""
 
