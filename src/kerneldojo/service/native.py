@@ -142,7 +142,8 @@ def native_router(service: Service, metrics: Metrics) -> APIRouter:
         if wait > 0 and not TaskState(row["state"]).is_terminal:
             await service.waiters.wait([task_id], wait, request.is_disconnected)
             row = seen(task_id, viewer_of(request))
-        text = record_json(service.reader, row, with_job=include == "job")
+        position = service.dispatcher.queue.position(task_id)
+        text = record_json(service.reader, row, with_job=include == "job", position=position)
         return Response(text, media_type="application/json")
 
     @router.delete("/tasks/{task_id}", response_model=TaskRecord, responses=NOT_FOUND)

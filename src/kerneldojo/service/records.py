@@ -118,6 +118,8 @@ class TaskSummary(Frozen):
 class TaskRecord(TaskSummary):
     """A task with all there is to know of it."""
 
+    queue_position: int | None = None
+    """While it waits: how many tasks of its client go before it (how soon others do, nobody knows)."""
     evaluation: Evaluation | None = None
     """The verdict; None before there is one, and for a cancelled task."""
     job: Job | None = None
