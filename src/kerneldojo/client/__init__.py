@@ -26,6 +26,7 @@ from kerneldojo.client.errors import (
 from kerneldojo.client.events import Event
 from kerneldojo.client.executor import ClientExecutor
 from kerneldojo.client.synchronous import Client
+from kerneldojo.service.records import Missed, Overview, TaskRecord, TaskSummary
 
 __all__ = [
     "AsyncClient",
@@ -34,12 +35,16 @@ __all__ = [
     "ClientExecutor",
     "Conflict",
     "Event",
+    "Missed",
     "NotFound",
     "Overloaded",
+    "Overview",
     "Refused",
     "Retries",
     "ServerFault",
     "TaskCancelled",
+    "TaskRecord",
+    "TaskSummary",
     "Unauthorized",
     "Unreachable",
     "WaitTimeout",

@@ -66,20 +66,25 @@ class Archive:
             raise ValueError(f"{path}: {'is no file' if path.exists() else 'there is no such file'}")
         try:
             self._connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5.0)
-            self._connection.row_factory = sqlite3.Row
-            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-            names = {row[0] for row in self._connection.execute("SELECT name FROM sqlite_master")}
         except sqlite3.Error as error:
-            raise ValueError(f"{path}: cannot be read as a store: {error}") from None
-        if not {"tasks", "jobs", "evaluations"} <= names:
+            raise ValueError(f"{path}: cannot be read: {error}") from None
+        self._connection.row_factory = sqlite3.Row
+        try:
+            self._check()
+        except (ValueError, sqlite3.Error) as error:
             self.close()
-            raise ValueError(f"{path}: is no store of a service")
-        if version != VERSION:
-            self.close()
-            whose = "a newer" if version > VERSION else "an older"
-            raise ValueError(f"{path}: is {whose} program's store (layout {version}; this program reads {VERSION})")
+            raise ValueError(f"{path}: {error}") from None
         self.path = path
         self._reader = Reader(self._connection)
+
+    def _check(self) -> None:
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        names = {row[0] for row in self._connection.execute("SELECT name FROM sqlite_master")}
+        if not {"tasks", "jobs", "evaluations"} <= names:
+            raise ValueError("is no store of a service")
+        if version != VERSION:
+            whose = "a newer" if version > VERSION else "an older"
+            raise ValueError(f"is {whose} program's store (layout {version}; this program reads {VERSION})")
 
     def info(self) -> StoreInfo:
         """What is in it."""
