@@ -382,3 +382,20 @@ def test_long_words_do_not_make_a_phone_scroll_sideways(tmp_path: Path, browser:
         tab.open(f"{s.url}/#/tasks/{'t' * 200}")
         tab.until("document.querySelector('#kernels')")
         assert tab.run("document.documentElement.scrollWidth") == 360
+
+
+@needs_chromium
+def test_a_kernel_with_a_very_long_name_does_not_make_a_phone_scroll_for_ever(tmp_path: Path, browser: Browser) -> None:
+    """Cut between characters, never amid one, and whole for whoever points at it."""
+    long = "\N{SNAKE}k" * 10_000
+    kernels = (KernelTime(name=long, device_ms=0.1, own=True), KernelTime(name="short", device_ms=0.1))
+    with served(tmp_path) as s:
+        s.judge("task", PASSED.model_copy(update={"kernels": kernels}))
+        tab = browser.tab(width=360, height=740)
+        tab.open(f"{s.url}/#/tasks/task")
+        tab.until("document.querySelector('#kernels')")
+        assert tab.run("document.querySelector('#kernels').offsetHeight") < 740
+        name = "[...document.querySelectorAll('#kernels .name')].find((e) => e.title.length > 1000)"
+        assert tab.run(f"{name}.title") == f"● {long}"
+        assert tab.run(f"{name}.innerText") == "● " + "\N{SNAKE}k" * 79 + " …"
+        assert tab.run("document.querySelector('#kernels').innerText.includes('○ short')")

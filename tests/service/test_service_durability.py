@@ -213,6 +213,7 @@ def test_a_pool_that_judges_ends_soon_after_the_grace_time_and_its_task_is_judge
         (("--store", ":memory:"), "cannot open the store :memory:: it must be a file"),
         (("--store", "/proc/none/store.db"), "cannot open the store"),
         (("--store", "/dev/null/a/store.db"), "store /dev/null/a/store.db: /dev/null is a file, not a folder"),
+        (("--store", "dta/store.db"), "cannot open the store dta/store.db: there is no folder dta"),
         (("--store", "."), "cannot open the store .: it is a folder; name a file in it"),
         (("--device", "tpu"), "none of auto, cpu"),
         (("--port", "99999"), "port"),

@@ -17,6 +17,7 @@ from service_app import drive, order, running, until
 from service_executors import TextExecutor
 
 from kerneldojo.service import ServiceConfig
+from kerneldojo.service.clients import MOST_CLIENTS
 from kerneldojo.service.tokens import find_client, parse_tokens, read_tokens
 
 SECRET = "correct-horse-battery"
@@ -251,5 +252,26 @@ def test_metrics_are_prometheus(tmp_path: Path) -> None:
             assert samples["dojo_tasks", "done"] == 1 and samples["dojo_verdicts", "passed"] == 1
             assert samples["dojo_device_healthy", "cpu"] == 1 and samples["dojo_acknowledge_seconds_count",] == 1
             assert samples["dojo_requests_total", "202", "POST"] == 1
+
+    drive(test)
+
+
+def test_metrics_stay_few_whatever_clients_call_themselves(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, TextExecutor(num_slots=1)) as r:
+            await r.http.post("/v1/tasks", json=order("wait"))
+            for number in range(2 * MOST_CLIENTS):
+                headers = {"X-Dojo-Client": f"client-{number}"}
+                await r.http.post("/v1/tasks", json=order(f"passed {number}"), headers=headers)
+            for _ in range(2):
+                text = (await r.http.get("/metrics")).text
+                assert text.count('state="queued"} ') <= MOST_CLIENTS + 2
+            assert 'dojo_client_tasks{client="(others)",state="queued"} 100.0' in text
+            r.executor.release.set()
+            await until(lambda: r.service.states["done"] == 2 * MOST_CLIENTS + 1)
+            text = (await r.http.get("/metrics")).text
+            assert 'dojo_client_ended_total{client="(others)"} 101.0' in text
+            assert 'dojo_client_ended_total{client="client-3"} 1.0' in text
+            assert 'dojo_client_tasks{client="client-3",state="queued"} 0.0' in text
 
     drive(test)

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from service_app import drive, running, until
+from service_app import drive, order, running, until
 from service_executors import TextExecutor
 from service_process import ServiceProcess
 
@@ -251,5 +251,51 @@ def test_batches_workflows_and_the_rest(tmp_path: Path) -> None:
             assert (await r.http.delete("/tasks/c")).status_code == 404
             assert (await r.http.get("/status/c")).json()["status"] == "cancelled"
             executor.release.set()
+
+    drive(test)
+
+
+def test_a_waiting_task_is_told_how_many_of_its_client_go_before_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, TextExecutor(num_slots=1)) as r:
+            tasks = [("runs", "normal"), ("a", "normal"), ("b", "low"), ("c", "high"), ("d", "normal")]
+            for name, priority in tasks:
+                body = {"id": name, "priority": priority, "job": order(f"wait {name}")["job"]}
+                await r.http.post("/v1/tasks", json=body)
+            other = order("wait other", id="others")
+            await r.http.post("/v1/tasks", json=other, headers={"X-Dojo-Client": "another"})
+            await until(lambda: r.service.states["running"] == 1)
+            positions = {"c": 0, "a": 1, "d": 2, "b": 3, "others": 0, "runs": None}
+            for name, position in positions.items():
+                assert (await r.http.get(f"/status/{name}")).json()["queue_position"] == position
+                assert (await r.http.get(f"/v1/tasks/{name}")).json()["queue_position"] == position
+            await r.http.delete("/v1/tasks/a")
+            assert (await r.http.get("/status/b")).json()["queue_position"] == 2
+            r.executor.release.set()
+            await until(lambda: r.service.states["done"] == 5)
+            assert (await r.http.get("/status/b")).json()["queue_position"] is None
+
+    drive(test)
+
+
+def test_a_task_for_a_device_that_is_not_there_is_refused_and_not_a_failure(tmp_path: Path) -> None:
+    """Its trainer cannot mask a `failed`. One that is ill is waited for."""
+    executor = TextExecutor(("cuda:0", "node-1/cuda:1"))
+
+    async def test() -> None:
+        async with running(tmp_path, executor) as r:
+            task = payload("away", "passed", device_preference="cuda:7", timeout=0.1)
+            inside = {"payload": payload("away", "passed", device_preference="cuda:7")}
+            words = "device_preference: no device here serves 'cuda:7'; there are cuda:0, node-1/cuda:1"
+            asked = [("/evaluate", task, ""), ("/workflow/submit", inside, "")]
+            asked += [("/evaluate/batch", {"batch_id": "b", "tasks": [payload("x", "passed"), task]}, "tasks.1.")]
+            for path, body, place in asked:
+                answer = await r.http.post(path, json=body)
+                assert (answer.status_code, answer.json()["detail"]) == (422, place + words)
+            assert (await r.http.get("/v1/tasks")).json()["tasks"] == []
+            executor.is_healthy = False
+            for name in ("cuda:0", "cuda:1", "auto"):
+                good = payload(f"there-{name}", "passed", device_preference=name)
+                assert (await r.http.post("/evaluate", json=good)).status_code == 200
 
     drive(test)

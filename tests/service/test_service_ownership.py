@@ -104,6 +104,35 @@ def test_the_administrator_sees_and_cancels_everything(tmp_path: Path) -> None:
     drive(test)
 
 
+def test_metrics_tell_each_client_of_itself_and_the_administrator_of_all(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with with_tasks(tmp_path) as (r, _):
+            await r.http.post("/v1/tasks", json=order("wait more", id="waits"), headers=bearer("bob"))
+            await r.http.post("/v1/tasks", json=order("wait again", id="queued"), headers=bearer("alice"))
+            told = {
+                name: [
+                    line
+                    for line in (await r.http.get("/metrics", headers=bearer(name))).text.splitlines()
+                    if line.startswith("dojo_client_") and "_created" not in line
+                ]
+                for name in ("alice", "bob", "admin")
+            }
+            assert told["alice"] == [
+                'dojo_client_tasks{client="alice",state="queued"} 1.0',
+                'dojo_client_tasks{client="alice",state="running"} 1.0',
+                'dojo_client_ended_total{client="alice"} 2.0',
+            ]
+            assert 'dojo_client_tasks{client="bob",state="running"} 1.0' in told["bob"]
+            assert not any("alice" in line for line in told["bob"])
+            assert set(told["admin"]) == {*told["alice"], *told["bob"]}
+            await r.http.delete("/v1/tasks/queued", headers=bearer("alice"))
+            await r.http.delete("/v1/tasks/runs", headers=bearer("admin"))
+            text = (await r.http.get("/metrics", headers=bearer("admin"))).text
+            assert 'dojo_client_ended_total{client="alice"} 4.0' in text
+
+    drive(test)
+
+
 def test_events_tell_each_reader_of_what_is_theirs(tmp_path: Path) -> None:
     async def test() -> None:
         async with with_tasks(tmp_path) as (r, _):

@@ -3,7 +3,7 @@
 | commands | what they are for |
 |---|---|
 | `dojo judge`, `evaluate`, `optimize` | one verdict; many; one faster kernel for one module |
-| `dojo serve` | the judge as a service, with a dashboard |
+| `dojo serve`, `store` | the judge as a service, with a dashboard; what it has kept |
 | `dojo bench`, `compare`, `report` | what a policy is worth |
 | `dojo collect`, `train` | trajectories, then SFT and RL |
 | `dojo problems`, `doctor`, `demo` | what there is to judge, what this machine can do, all of it in a few minutes |
@@ -45,6 +45,7 @@ from kerneldojo.cli import (
     problems,
     report,
     serve,
+    store,
     train,
 )
 from kerneldojo.cli.arguments import BadUsage, Failed, is_the_disks
@@ -67,6 +68,7 @@ commands.add_typer(problems.commands, name="problems")
 commands.command("doctor")(doctor.doctor_command)
 commands.command("demo")(demo.demo_command)
 commands.command("serve")(serve.serve_command)
+commands.add_typer(store.commands, name="store")
 commands.command("evaluate")(evaluate.evaluate_command)
 commands.command("learn")(learn.learn_command)
 commands.command("collect")(collect.collect_command)
@@ -95,7 +97,7 @@ class _Command(TyperCommand):
             raise typer.Abort from None
 
 
-for _group in (commands, problems.commands, train.commands):
+for _group in (commands, problems.commands, store.commands, train.commands):
     for _information in _group.registered_commands:
         _information.cls = _Command
 

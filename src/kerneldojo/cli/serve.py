@@ -51,7 +51,10 @@ def serve_command(
     store: Annotated[
         Path,
         typer.Option(
-            "--store", help="SQLite file that keeps every task; made if missing.", metavar="FILE", parser=named
+            "--store",
+            help="SQLite file that keeps every task; made if missing, but not its folder.",
+            metavar="FILE",
+            parser=named,
         ),
     ] = DEFAULT_STORE,
     token_file: Annotated[

@@ -23,8 +23,10 @@ from kerneldojo.client.errors import (
     Unreachable,
     WaitTimeout,
 )
+from kerneldojo.client.events import Event
 from kerneldojo.client.executor import ClientExecutor
 from kerneldojo.client.synchronous import Client
+from kerneldojo.service.records import Missed, Overview, TaskRecord, TaskSummary
 
 __all__ = [
     "AsyncClient",
@@ -32,12 +34,17 @@ __all__ = [
     "ClientError",
     "ClientExecutor",
     "Conflict",
+    "Event",
+    "Missed",
     "NotFound",
     "Overloaded",
+    "Overview",
     "Refused",
     "Retries",
     "ServerFault",
     "TaskCancelled",
+    "TaskRecord",
+    "TaskSummary",
     "Unauthorized",
     "Unreachable",
     "WaitTimeout",

@@ -10,11 +10,13 @@ from typing import Any, TypeVar
 import httpx
 
 from kerneldojo.client import steps
-from kerneldojo.client.attempts import Pause, Reply, Retries, Setback, Steps, passing_trouble
-from kerneldojo.client.connection import STREAM_TIMEOUT, Absence, arguments
-from kerneldojo.client.errors import Overloaded
-from kerneldojo.client.lines import Lines
-from kerneldojo.client.many import ENDED_AT_ONCE, Window
+from kerneldojo.client.attempts import Pause, Reply, Retries, Setback, Steps
+from kerneldojo.client.connection import Absence, arguments
+from kerneldojo.client.events import Event, Events
+from kerneldojo.client.feed import Feed
+from kerneldojo.client.known import Known
+from kerneldojo.client.listening import listen_awaiting
+from kerneldojo.client.many import Window
 from kerneldojo.client.pools import Pools
 from kerneldojo.schema import Candidate, Evaluation, Job, Problem
 from kerneldojo.service.records import (
@@ -79,44 +81,13 @@ class AsyncClient:
             if submissions:
                 await self._run(steps.submit_many(submissions, self._retries))
             if out.is_done:
+                out.finish()
                 return
-            async with aclosing(self._collect(out, setback)) as results:
+            async with aclosing(listen_awaiting(self._pools, out, setback, self._absence)) as results:
                 async for found in results:
                     yield found
                     if out.wants_more:
                         break
-
-    async def _collect(self, out: Window, setback: Setback) -> AsyncGenerator[tuple[int, Evaluation]]:
-        lines = Lines()
-        lost: httpx.RequestError | None = None
-        is_heard = False
-        try:
-            async with (
-                self._pools.one(waits=True) as http,
-                http.stream("POST", "/v1/results", content=out.collection(), timeout=STREAM_TIMEOUT) as reply,
-            ):
-                if reply.status_code >= 400:
-                    await reply.aread()
-                if (trouble := passing_trouble(reply)) is None:
-                    async for data in reply.aiter_bytes():
-                        # Also where nothing has ended yet: a service that says so is there.
-                        is_heard = True
-                        setback.forget()
-                        self._absence.ends()
-                        for line in lines.feed(data):
-                            found = out.take(line)
-                            if found is not None:
-                                yield found
-        except httpx.RequestError as error:
-            trouble, lost = passing_trouble(error), error
-        if trouble is not None:
-            seconds = setback.pause(*trouble).seconds
-            if lost is not None:
-                self._absence.begins(lost)
-            await asyncio.sleep(seconds)
-        elif not out.is_done:
-            # The stream ended early: the service drains, or something between that will never say more.
-            await asyncio.sleep(0.5 if is_heard else setback.pause(Overloaded(ENDED_AT_ONCE)).seconds)
 
     async def submit(
         self,
@@ -129,10 +100,35 @@ class AsyncClient:
         """Have one task accepted; its id is in the acknowledgement, and from then on nothing is lost."""
         return await self._run(steps.submit(steps.submission_of(job, id, priority, deadline_seconds), self._retries))
 
-    async def submit_many(self, jobs: Sequence[Job], *, priority: Priority = "normal") -> list[Acknowledgement]:
-        """Have many accepted, in their order."""
-        submissions = [steps.submission_of(job, None, priority, None) for job in jobs]
+    async def submit_many(
+        self,
+        jobs: Sequence[Job],
+        *,
+        ids: Sequence[str] | None = None,
+        prefix: str | None = None,
+        priority: Priority = "normal",
+        deadline_seconds: float | None = None,
+    ) -> list[Acknowledgement]:
+        """Have many accepted, in their order; see `Client.submit_many`."""
+        submissions = steps.submissions_of(jobs, ids, prefix, priority, deadline_seconds)
         return await self._run(steps.submit_many(submissions, self._retries))
+
+    async def results(self, ids: Iterable[str]) -> AsyncIterator[TaskRecord]:
+        """The tasks of these ids, each as it ends; see `Client.results`."""
+        async for record in self._follow(Known(ids)):
+            yield record
+
+    async def events(self) -> AsyncIterator[Event]:
+        """What happens at the service, for ever; see `Client.events`."""
+        async for event in self._follow(Events()):
+            yield event
+
+    async def _follow(self, feed: Feed[T]) -> AsyncGenerator[T]:
+        setback = Setback(self._retries)
+        while not feed.is_done:
+            async with aclosing(listen_awaiting(self._pools, feed, setback, self._absence)) as told:
+                async for one in told:
+                    yield one
 
     async def get(self, id: str, *, with_job: bool = False) -> TaskRecord:
         """One task as it is now."""

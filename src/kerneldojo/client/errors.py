@@ -8,7 +8,7 @@ ClientError
 │   ├── Unauthorized   no valid token
 │   ├── NotFound       no such task
 │   └── Conflict       the id belongs to a task with another job
-├── TaskCancelled      someone cancelled the task: it has no verdict
+├── TaskCancelled      someone cancelled the task: it has no verdict; `ids` names all of a call's
 └── WaitTimeout        the task has not ended in the time given; it goes on
 """
 
@@ -60,7 +60,13 @@ class Conflict(Refused):
 
 
 class TaskCancelled(ClientError):
-    """The task was cancelled and has no verdict."""
+    """Tasks were cancelled and have no verdict."""
+
+    def __init__(self, *ids: str) -> None:
+        named = ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
+        super().__init__(f"{len(ids)} tasks were cancelled: {named}" if len(ids) > 1 else f"task {named} was cancelled")
+        self.ids = ids
+        """Of all of them."""
 
 
 class WaitTimeout(ClientError):

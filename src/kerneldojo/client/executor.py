@@ -13,7 +13,8 @@ from kerneldojo.client.asynchronous import AsyncClient
 from kerneldojo.client.attempts import Retries
 from kerneldojo.client.awaited import Awaited
 from kerneldojo.client.errors import ClientError, TaskCancelled
-from kerneldojo.client.steps import new_id, verdict
+from kerneldojo.client.naming import new_id
+from kerneldojo.client.steps import verdict
 from kerneldojo.pool.executor import DeviceState
 from kerneldojo.schema import Evaluation, Job, Status
 from kerneldojo.service.records import Overview, TaskRecord, TaskState

@@ -6,19 +6,19 @@ submitted and the stream opened anew for what is out then. A stream that breaks 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from kerneldojo.client.attempts import answer
-from kerneldojo.client.steps import new_id, submission_of, verdict
+from kerneldojo.client.attempts import Send, answer
+from kerneldojo.client.errors import TaskCancelled
+from kerneldojo.client.lines import Lines
+from kerneldojo.client.naming import checked, new_id
+from kerneldojo.client.steps import submission_of, verdict
 from kerneldojo.schema import Evaluation, Job
 from kerneldojo.service.records import MAX_IDS, Collection, Priority, Submission, TaskRecord
 
-PREFIX = re.compile("[A-Za-z0-9][A-Za-z0-9_.:@+=-]{0,179}")
-"""A task's id without its last 20 characters, which are left for a dash and the number of the job."""
-
-ENDED_AT_ONCE = "the stream of results ended at once, though not all have ended"
+log = logging.getLogger(__name__)
 
 
 class Window:
@@ -34,16 +34,14 @@ class Window:
         """
         if not 1 <= size <= MAX_IDS:
             raise ValueError(f"a window has 1 to {MAX_IDS} tasks, not {size}")
-        if prefix and not PREFIX.fullmatch(prefix):
-            # Now, not at the first job whose number is too long, when others have been submitted.
-            told = repr(prefix[:40]) + ("..." if len(prefix) > 40 else "")
-            raise ValueError(f"a prefix has letters, digits and _.:@+=-, at most 180, the first no mark: not {told}")
         self._jobs = enumerate(jobs)
         self._size = size
         self._priority: Priority = priority
         self._deadline_seconds = deadline_seconds
-        self._prefix = prefix or new_id()
+        self._prefix = checked(prefix) or new_id()
         self._out: dict[str, int] = {}
+        self._cancelled: list[str] = []
+        self._lines = Lines()
         self._is_exhausted = False
 
     def next_submissions(self) -> list[Submission]:
@@ -66,17 +64,35 @@ class Window:
         """Whether it is time to submit again."""
         return not self._is_exhausted and len(self._out) <= self._size // 2
 
-    def collection(self) -> str:
-        """Body of the request for what is out."""
-        return Collection(ids=tuple(self._out)).model_dump_json()
+    def request(self) -> Send:
+        """See `Feed.request`: what is out."""
+        self._lines = Lines()
+        return Send("POST", "/v1/results", body=Collection(ids=tuple(self._out)).model_dump_json())
 
-    def take(self, line: bytes) -> tuple[int, Evaluation] | None:
-        """One line of the stream: the index of the job and its verdict; None for a result that came before.
+    def take(self, data: bytes) -> Iterator[tuple[int, Evaluation]]:
+        """The verdicts that are complete now, each with the index of its job; none twice.
 
         Raises:
-            TaskCancelled: the task was cancelled.
             ServerFault: it is no line of this service.
         """
-        record = answer(TaskRecord, line)
-        index = self._out.pop(record.id, None)
-        return None if index is None else (index, verdict(record))
+        for line in self._lines.feed(data):
+            record = answer(TaskRecord, line)
+            index = self._out.pop(record.id, None)
+            if index is None:
+                continue
+            try:
+                found = verdict(record)
+            except TaskCancelled:
+                log.warning("task %s was cancelled: it has no verdict", record.id)
+                self._cancelled.append(record.id)
+            else:
+                yield index, found
+
+    def finish(self) -> None:
+        """Say what has no verdict: last, for whoever hears it hears no more of the others.
+
+        Raises:
+            TaskCancelled: tasks were cancelled.
+        """
+        if self._cancelled:
+            raise TaskCancelled(*self._cancelled)

@@ -7,7 +7,6 @@ Each request has its retries (`attempts`).
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -33,6 +32,7 @@ from kerneldojo.client.errors import (
     Unreachable,
     WaitTimeout,
 )
+from kerneldojo.client.naming import ids_of, new_id
 from kerneldojo.schema import Candidate, Evaluation, Job, Problem
 from kerneldojo.schema.base import Frozen, writable
 from kerneldojo.service.records import (
@@ -55,11 +55,6 @@ POLL_SECONDS = 30.0
 BATCH_TASKS = 200
 BATCH_BYTES = 8 << 20
 """Size of one batch, at most."""
-
-
-def new_id() -> str:
-    """An id that nobody else has."""
-    return uuid.uuid4().hex
 
 
 def submit(submission: Submission, retries: Retries) -> Steps[Acknowledgement]:
@@ -169,7 +164,7 @@ def verdict(record: TaskRecord) -> Evaluation:
         TaskCancelled: it has none.
     """
     if record.state is TaskState.CANCELLED or record.evaluation is None:
-        raise TaskCancelled(f"task {record.id} was cancelled")
+        raise TaskCancelled(record.id)
     return record.evaluation
 
 
@@ -214,6 +209,22 @@ def job_of(problem: Problem, candidate: Candidate, settings: dict[str, Any]) -> 
 def submission_of(job: Job, id: str | None, priority: Priority, deadline_seconds: float | None) -> Submission:
     """An order with an id, so that it can be repeated."""
     return Submission(job=_as_sent(job), id=id or new_id(), priority=priority, deadline_seconds=deadline_seconds)
+
+
+def submissions_of(
+    jobs: Sequence[Job],
+    ids: Sequence[str] | None,
+    prefix: str | None,
+    priority: Priority,
+    deadline_seconds: float | None,
+) -> list[Submission]:
+    """Orders with ids, in the order of the jobs.
+
+    Raises:
+        ValueError: the ids or the prefix are none; pydantic's where a single id is.
+    """
+    named = zip(jobs, ids_of(len(jobs), ids, prefix), strict=True)
+    return [submission_of(job, id, priority, deadline_seconds) for job, id in named]
 
 
 def _as_sent(job: Job) -> Job:

@@ -10,11 +10,13 @@ from typing import Any, TypeVar
 import httpx
 
 from kerneldojo.client import steps
-from kerneldojo.client.attempts import Pause, Reply, Retries, Setback, Steps, passing_trouble
-from kerneldojo.client.connection import STREAM_TIMEOUT, Absence, arguments
-from kerneldojo.client.errors import Overloaded
-from kerneldojo.client.lines import Lines
-from kerneldojo.client.many import ENDED_AT_ONCE, Window
+from kerneldojo.client.attempts import Pause, Reply, Retries, Setback, Steps
+from kerneldojo.client.connection import Absence, arguments
+from kerneldojo.client.events import Event, Events
+from kerneldojo.client.feed import Feed
+from kerneldojo.client.known import Known
+from kerneldojo.client.listening import listen
+from kerneldojo.client.many import Window
 from kerneldojo.schema import Candidate, Evaluation, Job, Problem
 from kerneldojo.service.records import (
     Acknowledgement,
@@ -96,6 +98,7 @@ class Client:
             prefix: names the tasks `PREFIX-0`, `PREFIX-1`, ...; the same call after a crash goes on where it was.
 
         Raises:
+            TaskCancelled: someone cancelled some of them; raised once, after the verdicts of all others.
             ClientError: as in `judge`; what was submitted goes on.
             ValueError: the window or the prefix is none; nothing was submitted.
         """
@@ -106,41 +109,13 @@ class Client:
             if submissions:
                 self._run(steps.submit_many(submissions, self._retries))
             if out.is_done:
+                out.finish()
                 return
-            with closing(self._collect(out, setback)) as results:
+            with closing(listen(self._http, out, setback, self._absence)) as results:
                 for found in results:
                     yield found
                     if out.wants_more:
                         break
-
-    def _collect(self, out: Window, setback: Setback) -> Generator[tuple[int, Evaluation]]:
-        lines = Lines()
-        lost: httpx.RequestError | None = None
-        is_heard = False
-        try:
-            with self._http.stream("POST", "/v1/results", content=out.collection(), timeout=STREAM_TIMEOUT) as reply:
-                if reply.status_code >= 400:
-                    reply.read()
-                if (trouble := passing_trouble(reply)) is None:
-                    for data in reply.iter_bytes():
-                        # Also where nothing has ended yet: a service that says so is there.
-                        is_heard = True
-                        setback.forget()
-                        self._absence.ends()
-                        for line in lines.feed(data):
-                            found = out.take(line)
-                            if found is not None:
-                                yield found
-        except httpx.RequestError as error:
-            trouble, lost = passing_trouble(error), error
-        if trouble is not None:
-            seconds = setback.pause(*trouble).seconds
-            if lost is not None:
-                self._absence.begins(lost)
-            time.sleep(seconds)
-        elif not out.is_done:
-            # The stream ended early: the service drains, or something between that will never say more.
-            time.sleep(0.5 if is_heard else setback.pause(Overloaded(ENDED_AT_ONCE)).seconds)
 
     def submit(
         self,
@@ -153,10 +128,59 @@ class Client:
         """Have one task accepted; its id is in the acknowledgement, and from then on nothing is lost."""
         return self._run(steps.submit(steps.submission_of(job, id, priority, deadline_seconds), self._retries))
 
-    def submit_many(self, jobs: Sequence[Job], *, priority: Priority = "normal") -> list[Acknowledgement]:
-        """Have many accepted, in their order."""
-        submissions = [steps.submission_of(job, None, priority, None) for job in jobs]
+    def submit_many(
+        self,
+        jobs: Sequence[Job],
+        *,
+        ids: Sequence[str] | None = None,
+        prefix: str | None = None,
+        priority: Priority = "normal",
+        deadline_seconds: float | None = None,
+    ) -> list[Acknowledgement]:
+        """Have many accepted, in their order.
+
+        Args:
+            jobs: in as few requests as their size allows.
+            ids: names the tasks, one for each job: calling again with the same finds the same tasks.
+            prefix: names them `PREFIX-0`, `PREFIX-1`, ..., as `judge_many` does, which finds them again by it.
+            priority: orders the tasks of this client.
+            deadline_seconds: as in `judge`, for each task.
+
+        Raises:
+            Conflict: an id belongs to a task with another job; all others are accepted.
+            ClientError: as in `judge`; what was accepted goes on.
+            ValueError: the ids or the prefix are none; nothing was submitted.
+        """
+        submissions = steps.submissions_of(jobs, ids, prefix, priority, deadline_seconds)
         return self._run(steps.submit_many(submissions, self._retries))
+
+    def results(self, ids: Iterable[str]) -> Iterator[TaskRecord]:
+        """The tasks of these ids, each as it ends; of more than 10,000 the first so many, then the others.
+
+        A cancelled one has no `evaluation`, and is no error here.
+
+        Raises:
+            NotFound: one of them does not exist.
+            ClientError: the service cannot be reached.
+        """
+        return self._follow(Known(ids))
+
+    def events(self) -> Iterator[Event]:
+        """What happens at the service, for ever: a `TaskSummary` on each change of a task, an `Overview` each second.
+
+        A lost connection is opened again. What went by meanwhile, or because this reads too slowly, is told as
+        `Missed`: ask for what matters (`tasks`, `results`). Only tasks that this client may see are told of.
+
+        Raises:
+            ClientError: the service cannot be reached, or has too many readers already.
+        """
+        return self._follow(Events())
+
+    def _follow(self, feed: Feed[T]) -> Generator[T]:
+        setback = Setback(self._retries)
+        while not feed.is_done:
+            with closing(listen(self._http, feed, setback, self._absence)) as told:
+                yield from told
 
     def get(self, id: str, *, with_job: bool = False) -> TaskRecord:
         """One task as it is now."""

@@ -60,6 +60,23 @@ class Record(Frozen):
     candidate: Candidate
     evaluation: Evaluation
 
+    @classmethod
+    def of(cls, id: str, job: Job, evaluation: Evaluation) -> Record:
+        """The record of what was judged by `job`."""
+        problem = job.problem
+        return cls(
+            id=id,
+            job=job.hash,
+            problem=problem.name,
+            suite=problem.suite,
+            level=problem.level,
+            problem_hash=problem.hash,
+            irreducible=problem.irreducible,
+            settings=Settings.model_validate({name: getattr(job, name) for name in Settings.model_fields}),
+            candidate=job.candidate,
+            evaluation=evaluation,
+        )
+
 
 def read_records(path: Path) -> Iterator[Record]:
     """The records of a file in the order in which they were reached; none if there is no such file.
@@ -147,19 +164,7 @@ class Results:
             RunError: an earlier one could not be written.
         """
         self.check()
-        job = settings.job(item)
-        record = Record(
-            id=item.id,
-            job=job.hash,
-            problem=item.problem.name,
-            suite=item.problem.suite,
-            level=item.problem.level,
-            problem_hash=item.problem.hash,
-            irreducible=item.problem.irreducible,
-            settings=settings,
-            candidate=item.candidate,
-            evaluation=evaluation,
-        )
+        record = Record.of(item.id, settings.job(item), evaluation)
         is_fault = evaluation.status is Status.INFRASTRUCTURE_ERROR
         if is_fault:
             self._num_faults[item.id] += 1

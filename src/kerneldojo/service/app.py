@@ -26,6 +26,7 @@ from kerneldojo.service.kernelgym import kernelgym_router
 from kerneldojo.service.metrics import Metrics
 from kerneldojo.service.native import as_json, native_router
 from kerneldojo.service.records import Acknowledgement, Health, Problematic, TaskRecord
+from kerneldojo.service.viewer import viewer_of
 
 DESCRIPTION = """Judges generated GPU kernels. Submit tasks under ids of your own: the same id with the same job is the
 same task, so every request may be repeated. Refused work is answered with 429 or 503 and Retry-After."""
@@ -85,10 +86,10 @@ def _add_own_routes(app: FastAPI, service: Service, metrics: Metrics) -> None:
         tags=["operations"],
         response_class=Response,
     )
-    async def prometheus() -> Response:
-        """Figures for Prometheus."""
+    async def prometheus(request: Request) -> Response:
+        """Figures for Prometheus; of single clients those that the one who asks may see."""
         await service.lookout.devices()
-        return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)
+        return Response(metrics.render(viewer_of(request)), media_type=CONTENT_TYPE_LATEST)
 
 
 def _add_refusals(app: FastAPI, service: Service) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from kerneldojo.pool.executor import Executor
 from kerneldojo.service import endings, store
 from kerneldojo.service.acceptance import Busy, Draining, Oversized, acknowledge, new_task
+from kerneldojo.service.clients import Clients
 from kerneldojo.service.config import ServiceConfig
 from kerneldojo.service.dispatch import Dispatcher
 from kerneldojo.service.housekeeping import keep_house
@@ -45,6 +46,7 @@ class Service:
         self.waiters = Waiters(config.max_waiting, lambda ids: self.reader.states(ids))
         self.onlookers: set[Onlooker] = set()
         self.tally = Tally()
+        self.clients = Clients()
         self.states: Counter[str] = Counter()
         self.statuses: Counter[str] = Counter()
         self.is_draining = False
@@ -224,7 +226,7 @@ class Service:
 
         def settle(source: TaskState | StoreError | None) -> None:
             if isinstance(source, TaskState):
-                self._moved(task_id, TaskState.CANCELLED, source)
+                self._moved(task_id, TaskState.CANCELLED, source, self._client_of(task_id))
                 self.dispatcher.cancel(task_id)
 
         apply = lambda connection: store.cancel(connection, task_id, from_states)  # noqa: E731
@@ -275,22 +277,30 @@ class Service:
         """End a task if it is in one of `from_states`: on disk first, then for all who wait."""
 
         self._ending.add(ending.id)
+        client = self._client_of(ending.id)  # Now: when its ending is on disk it may be in memory no more.
 
         def settle(changed: bool) -> None:
             self._ending.discard(ending.id)
             if changed is True:
                 self.dispatcher.queue.remove(ending.id)
                 self.statuses[ending.columns["status"]] += 1
-                self._moved(ending.id, TaskState.DONE, from_states[0])
+                self._moved(ending.id, TaskState.DONE, from_states[0], client)
 
         apply = lambda connection: store.finish(connection, ending, from_states)  # noqa: E731
         self.journal.put(Write(apply, settle, must_succeed=True))
 
-    def _moved(self, task_id: str, state: TaskState, source: TaskState) -> None:
+    def _client_of(self, task_id: str) -> str:
+        if (client := self.dispatcher.client_of(task_id)) is not None:
+            return client
+        row = self.reader.summary(task_id)
+        return "" if row is None else row["client"]
+
+    def _moved(self, task_id: str, state: TaskState, source: TaskState, client: str) -> None:
         # What the store says it was: a task that is being started is in memory ahead of it.
         self.states[source] -= 1
         self.states[state] += 1
         self.tally.count(time.time())
+        self.clients.count(client)
         self.waiters.tell(task_id)
         self._publish(task_id)
 

@@ -109,6 +109,20 @@ class Dispatcher:
         ):
             self._start(entry)
 
+    def refusal(self, device: str) -> str:
+        """Why a task that asks for `device` can never be served here, in one line; empty where it may be."""
+        self._places.see(self._devices())
+        return self._places.refusal(device)
+
+    def running_clients(self) -> dict[str, int]:
+        """Tasks with the executor, of each client that has any."""
+        return dict(self._running_clients)
+
+    def client_of(self, task_id: str) -> str | None:
+        """Whose task it is; None where it neither waits nor runs."""
+        run = self.runs.get(task_id)
+        return self.queue.client_of(task_id) if run is None else run.entry.client
+
     @property
     def has_work(self) -> bool:
         """Whether a task waits that is sure to be served; not so one that asks for a machine that was lost."""

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from kerneldojo.service import store
+from kerneldojo.service.clearing import GROUP, surplus
 
 if TYPE_CHECKING:
     from kerneldojo.service.core import Service
@@ -19,9 +20,6 @@ TICK_SECONDS = 1.0
 
 PRUNE_EVERY = 30
 """Ticks from one deletion of old results to the next."""
-
-GROUP = 500
-"""Tasks that are ended or deleted in one write."""
 
 
 async def keep_house(service: Service) -> None:
@@ -53,14 +51,17 @@ async def prune(service: Service) -> None:
     config = service.config
     deleted = 0
     if config.keep_seconds is not None:
-        while number := await _prune_some(service, time.time() - config.keep_seconds):
+        while number := await _prune_some(service, time.time() - config.keep_seconds, GROUP):
             deleted += number
     if config.keep_bytes is not None:
-        while service.reader.used_bytes() > config.keep_bytes and (number := await _prune_some(service, time.time())):
+        while (size := service.reader.used_bytes()) > config.keep_bytes:
+            limit = surplus(size, config.keep_bytes, service.states.total() - deleted)
+            if not (number := await _prune_some(service, time.time(), limit)):
+                break
             deleted += number
     if deleted:
         service.count_states()
 
 
-async def _prune_some(service: Service, before: float) -> int:
-    return await service.write(lambda connection: store.prune(connection, before, GROUP), lambda _: None)
+async def _prune_some(service: Service, before: float, limit: int) -> int:
+    return await service.write(lambda connection: store.prune(connection, before, limit), lambda _: None)

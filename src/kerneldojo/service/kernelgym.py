@@ -78,6 +78,7 @@ def kernelgym_router(service: Service) -> APIRouter:
         return await _evaluate(await read_body(request, EvaluationRequest), request)
 
     async def _evaluate(asked: EvaluationRequest, request: Request) -> EvaluationResponse:
+        _refuse_unserved(asked)
         viewer = viewer_of(request)
         held_until = time.monotonic() + _hold_seconds(asked.timeout)
         (accepted,) = await _accept([asked.submission()], request, held_until)
@@ -114,6 +115,8 @@ def kernelgym_router(service: Service) -> APIRouter:
     async def evaluate_batch(request: Request) -> BatchEvaluationResponse:
         """Judge many; waits as long as for the one with the longest timeout."""
         asked = await read_body(request, BatchEvaluationRequest)
+        for number, task in enumerate(asked.tasks):
+            _refuse_unserved(task, f"tasks.{number}.")
         viewer = viewer_of(request)
         started = time.time()
         longest = max(task.timeout for task in asked.tasks)
@@ -161,7 +164,10 @@ def kernelgym_router(service: Service) -> APIRouter:
         """Where one task is."""
         viewer = viewer_of(request)
         task = _task(task_id, viewer)
-        return task_status(task, _response(task_id, viewer).error_message if task.state.is_terminal else None)
+        message = _response(task_id, viewer).error_message if task.state.is_terminal else None
+        # One that waits no more in memory is on its way to a device.
+        position = (service.dispatcher.queue.position(task_id) or 0) if task.state is TaskState.QUEUED else None
+        return task_status(task, message, position)
 
     @router.get("/results/{task_id}", response_model=EvaluationResponse, responses=NOT_FOUND)
     async def get_results(request: Request, task_id: TaskIdPath) -> EvaluationResponse:
@@ -203,6 +209,11 @@ def kernelgym_router(service: Service) -> APIRouter:
             "completed": service.states[TaskState.DONE],
             "cancelled": service.states[TaskState.CANCELLED],
         }
+
+    def _refuse_unserved(asked: EvaluationRequest, place: str = "") -> None:
+        """Its trainer would take a task that no device can serve for a failed candidate: it is not accepted."""
+        if why := service.dispatcher.refusal(asked.device_preference or "auto"):
+            raise HTTPException(422, f"{place}device_preference: {why}".encode("ascii", "backslashreplace").decode())
 
     def _task(task_id: str, viewer: Viewer) -> TaskSummary:
         row = service.reader.summary(task_id)

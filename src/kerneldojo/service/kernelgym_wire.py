@@ -170,6 +170,7 @@ class TaskStatusResponse(BaseModel):
     progress: float | None = None
     estimated_completion: str | None = None
     queue_position: int | None = None
+    """Tasks of this client that go before it; null once it runs."""
     assigned_device: str | None = None
     submitted_at: str | None = None
     started_at: str | None = None
@@ -202,12 +203,13 @@ def gym_status(task: TaskSummary) -> GymStatus:
     return GymStatus.COMPLETED if task.status.is_about_candidate else GymStatus.FAILED
 
 
-def task_status(task: TaskSummary, message: str | None) -> TaskStatusResponse:
+def task_status(task: TaskSummary, message: str | None, position: int | None) -> TaskStatusResponse:
     """Answer of `/status/{id}`."""
     return TaskStatusResponse(
         task_id=task.id,
         status=gym_status(task),
         progress=100.0 if task.state.is_terminal else None,
+        queue_position=position,
         assigned_device=task.judged_on or None,
         submitted_at=moment(task.submitted_at),
         started_at=moment(task.started_at),

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from kerneldojo.service.core import Service
+from kerneldojo.service.viewer import Viewer
 
 ACKNOWLEDGE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
@@ -27,9 +28,11 @@ class Metrics:
             buckets=ACKNOWLEDGE_BUCKETS,
         )
 
-    def render(self) -> bytes:
-        """The text that Prometheus reads."""
-        return generate_latest(self._registry)
+    def render(self, viewer: Viewer) -> bytes:
+        """The text that Prometheus reads, with the figures of those clients that `viewer` may see."""
+        theirs = CollectorRegistry()
+        theirs.register(_ByClient(self._service, viewer))  # type: ignore[arg-type]
+        return generate_latest(self._registry) + generate_latest(theirs)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing beforehand: the figures exist once the service runs."""
@@ -62,3 +65,29 @@ class Metrics:
             done.add_metric([device.name], device.num_done)
         yield healthy
         yield done
+
+
+class _ByClient:
+    """What waits, runs and has ended of each client: that others are there is not everybody's to know."""
+
+    def __init__(self, service: Service, viewer: Viewer) -> None:
+        self._service, self._viewer = service, viewer
+
+    def describe(self) -> Iterable[Metric]:
+        """See `Metrics.describe`."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """As `Metrics.collect`."""
+        clients, dispatcher = self._service.clients, self._service.dispatcher
+        tasks = GaugeMetricFamily("dojo_client_tasks", "Tasks that wait or run.", labels=["client", "state"])
+        for state, numbers in (("queued", dispatcher.queue.clients()), ("running", dispatcher.running_clients())):
+            for label, number in clients.labelled(numbers).items():
+                if self._viewer.sees(label):
+                    tasks.add_metric([label, state], number)
+        yield tasks
+        ended = CounterMetricFamily("dojo_client_ended", "Tasks ended since the start.", labels=["client"])
+        for label, number in clients.ended.items():
+            if self._viewer.sees(label):
+                ended.add_metric([label], number)
+        yield ended

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sqlite3
 import time
 from collections.abc import AsyncGenerator
@@ -143,7 +142,8 @@ def native_router(service: Service, metrics: Metrics) -> APIRouter:
         if wait > 0 and not TaskState(row["state"]).is_terminal:
             await service.waiters.wait([task_id], wait, request.is_disconnected)
             row = seen(task_id, viewer_of(request))
-        text = record_json(service.reader, row, with_job=include == "job")
+        position = service.dispatcher.queue.position(task_id)
+        text = record_json(service.reader, row, with_job=include == "job", position=position)
         return Response(text, media_type="application/json")
 
     @router.delete("/tasks/{task_id}", response_model=TaskRecord, responses=NOT_FOUND)
@@ -223,6 +223,5 @@ async def _events(service: Service, viewer: Viewer) -> AsyncGenerator[str]:
         service.onlookers.discard(onlooker)
 
 
-def _event(kind: str, data: Any) -> str:
-    text = data.model_dump_json() if isinstance(data, BaseModel) else json.dumps(data)
-    return f"event: {kind}\ndata: {text}\n\n"
+def _event(kind: str, data: BaseModel) -> str:
+    return f"event: {kind}\ndata: {data.model_dump_json()}\n\n"

@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
+from kerneldojo.service.records import Missed
 from kerneldojo.service.viewer import Viewer
 
 ONLOOKER_BUFFER = 512
@@ -48,6 +49,6 @@ class Onlooker:
         events = list(self._events)
         self._events.clear()
         if self._missed:
-            events.insert(0, ("missed", {"events": self._missed}))
+            events.insert(0, ("missed", Missed(events=self._missed)))
             self._missed = 0
         return events

@@ -53,6 +53,15 @@ class Places:
         slots = [one.num_slots for one in self._told if one.name in self._serving(wanted)]
         return bool(slots) and not any(slot is None or slot > 0 for slot in slots)
 
+    def refusal(self, wanted: str) -> str:
+        """Why no device can ever serve a task that asks for `wanted`, in one line; empty where one may.
+
+        One that is ill, or whose machine is gone, may; and where none is known nobody can say.
+        """
+        if not self._told or self._serving(wanted):
+            return ""
+        return f"no device here serves {wanted[:80]!r}; there are {', '.join(sorted(one.name for one in self._told))}"
+
     def _serving(self, wanted: str) -> frozenset[str]:
         """Names of the devices that may serve it."""
         if wanted not in self._meant:

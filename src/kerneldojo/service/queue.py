@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from kerneldojo.pool.config import AFFINITY_WINDOW, MOST_OVERTAKEN
+from kerneldojo.service.standing import Standing
 
 MAX_LINES = 1024
 """Devices whose tasks a client may have in lines of their own: each choice looks at all of them. Who asks for more
@@ -69,6 +70,7 @@ class FairQueue:
         self._overtaken: Counter[str] = Counter()
         """How often tasks that waited first of their client's were."""
         self._turn = 0
+        self._standing = Standing()
         self.num_bytes = 0
 
     def __len__(self) -> int:
@@ -80,6 +82,16 @@ class FairQueue:
     def clients(self) -> dict[str, int]:
         """Number of waiting tasks of each client that has any."""
         return dict(self._waiting)
+
+    def client_of(self, task_id: str) -> str | None:
+        """Whose task it is; None if it does not wait."""
+        entry = self._entries.get(task_id)
+        return None if entry is None else entry.client
+
+    def position(self, task_id: str) -> int | None:
+        """Tasks of its client that go before it, whatever device is free first; None if it does not wait."""
+        entry = self._entries.get(task_id)
+        return None if entry is None else self._standing.num_before(entry.client, entry.priority, entry.sequence)
 
     def devices(self) -> Iterable[str]:
         """What the waiting tasks ask for."""
@@ -94,6 +106,7 @@ class FairQueue:
         self._waiting[entry.client] += 1
         self._wanted[entry.device] += 1
         self._served.setdefault(entry.client, 0)
+        self._standing.add(entry.client, entry.priority, entry.sequence)
         self.num_bytes += entry.num_bytes
 
     def remove(self, task_id: str) -> bool:
@@ -189,6 +202,7 @@ class FairQueue:
 
     def _forget(self, entry: Entry) -> None:
         del self._entries[entry.id]
+        self._standing.remove(entry.client, entry.priority, entry.sequence)
         self._overtaken.pop(entry.id, None)
         self.num_bytes -= entry.num_bytes
         self._wanted[entry.device] -= 1

@@ -118,6 +118,8 @@ class TaskSummary(Frozen):
 class TaskRecord(TaskSummary):
     """A task with all there is to know of it."""
 
+    queue_position: int | None = None
+    """While it waits: how many tasks of its client go before it (how soon others do, nobody knows)."""
     evaluation: Evaluation | None = None
     """The verdict; None before there is one, and for a cancelled task."""
     job: Job | None = None
@@ -171,6 +173,13 @@ class Overview(Frozen):
     """At most 64, the longest running first."""
     latest: tuple[TaskSummary, ...]
     """At most 32 that ended last, newest first."""
+
+
+class Missed(Frozen):
+    """Events of `/v1/events` that their reader was not told of: ask for what matters."""
+
+    events: int | None
+    """How many, because it read too slowly; None where a client does not know: its connection was lost meanwhile."""
 
 
 class Health(Frozen):

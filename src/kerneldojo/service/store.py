@@ -106,11 +106,13 @@ class Store:
         try:
             if path.is_dir():
                 raise ValueError(f"cannot open the store {path}: it is a folder; name a file in it")
-            path.parent.mkdir(parents=True, exist_ok=True)
             # The file itself, whatever it is called here: under two names it would have two locks.
             self._lock = os.open(f"{os.path.realpath(path)}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except (FileExistsError, NotADirectoryError):
+        except NotADirectoryError:
             raise ValueError(f"cannot open the store {path}: {_not_a_folder(path)} is a file, not a folder") from None
+        except FileNotFoundError:
+            # Not made: a store in a folder with a misspelt name would be an empty one.
+            raise ValueError(f"cannot open the store {path}: there is no folder {path.parent}") from None
         except OSError as error:
             raise ValueError(f"cannot open the store {path}: {error.strerror}") from None
         try:

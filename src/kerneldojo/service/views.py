@@ -18,9 +18,11 @@ def summary_of(row: sqlite3.Row) -> TaskSummary:
     return TaskSummary.model_validate(values)
 
 
-def record_json(reader: Reader, row: sqlite3.Row, *, with_job: bool) -> str:
+def record_json(reader: Reader, row: sqlite3.Row, *, with_job: bool, position: int | None = None) -> str:
     """A `TaskRecord` as JSON: its summary, the stored verdict, and the stored job where it is wanted."""
     summary = summary_of(row)
     evaluation = reader.evaluation(summary.sequence) if summary.state is TaskState.DONE else None
     job = reader.job(summary.sequence) if with_job else None
-    return f'{summary.model_dump_json()[:-1]},"evaluation":{evaluation or "null"},"job":{job or "null"}}}'
+    place = "null" if position is None else str(position)
+    texts = f'"queue_position":{place},"evaluation":{evaluation or "null"},"job":{job or "null"}'
+    return f"{summary.model_dump_json()[:-1]},{texts}}}"

@@ -78,9 +78,11 @@ function bar(style, share, label) {
   return el("div", { class: "bar", role: "img", "aria-label": label }, el("i", { class: style, width: Math.max(0, Math.min(100, 100 * share)) + "%" }));
 }
 
-// Name, bar and figure, for the columns of `.kernels`.
+// Name, bar and figure, for the columns of `.kernels`. A long name is cut, whole in its title: a candidate's may have thousands of characters.
+const MOST_OF_NAME = 160;
 function barRow(name, style, share, figure) {
-  return el("div", { class: "same" }, el("span", { class: "name", title: harmless(name) }, harmless(name)), bar(style, share || 0, harmless(figure)), el("span", { class: "figure" }, figure));
+  const letters = [...name], shown = letters.length > MOST_OF_NAME ? letters.slice(0, MOST_OF_NAME).join("") + " …" : name;
+  return el("div", { class: "same" }, el("span", { class: "name", title: harmless(name) }, harmless(shown)), bar(style, share || 0, harmless(figure)), el("span", { class: "figure" }, figure));
 }
 
 function sparkline(history) {
