@@ -79,7 +79,8 @@ def test_where_the_judge_finds_that_inputs_do_not_fit_there_is_another_room(
         return put(self, tensor)
 
     heap_bytes = property(lambda own: max(1 << 20, int(own.heap_parts * own.part_bytes)))
-    monkeypatch.setattr(Shares, "heap_bytes", heap_bytes)  # All but arguments would fit.
+    for name in ("heap_bytes", "runner_heap_bytes"):
+        monkeypatch.setattr(Shares, name, heap_bytes)  # All but arguments would fit.
     monkeypatch.setattr(Packer, "put", limited)
     passed(judge(bench, HONEST, tmp_path, IN_PLACE))
     assert list(dict.fromkeys(rooms)) == [bench.shares, bench.alone[1].audit, LONE], (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
 import pytest
-from pooled import MODEL, honest
+from pooled import MODEL, honest, wait_until
 
 from kerneldojo.pool import PoolConfig
 from kerneldojo.pool.dispatcher import Dispatcher
@@ -63,6 +64,24 @@ def test_a_worker_with_faults_in_a_row_is_replaced_while_jobs_wait() -> None:
     assert len(made) == 2
     assert not made[0].is_alive
     pool.close()
+
+
+def test_workers_that_take_their_time_to_end_do_so_together() -> None:
+    """One after the other, eight that do not listen would keep whoever closes the pool for two minutes."""
+    together = threading.Barrier(3)
+
+    class Slow(Played):
+        def close(self) -> None:
+            together.wait(30)
+            super().close()
+
+    def make() -> Slow:
+        return Slow(Status.COMPILE_ERROR)
+
+    pool = dispatcher(PoolConfig(), model_h100=make, model_a100=make, cpu=make)
+    wait_until(lambda: all(not slot.reason for slot in pool._slots))
+    pool.close()
+    assert not together.broken
 
 
 def test_closing_gives_up_on_what_no_device_of_its_own_serves() -> None:

@@ -134,8 +134,9 @@ class Runner:
         return {}
 
     def do_state(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Copy an instance's parameters and buffers into the arena."""
-        return {"state": self._place_state(self._instances[command["instance"]], self._packer(command))}
+        """Copy those of an instance's parameters and buffers into the arena that are named and there."""
+        packer = self._packer(command)
+        return {"state": self._place_state(self._instances[command["instance"]], packer, set(command["names"]))}
 
     def do_release(self, command: dict[str, Any]) -> dict[str, Any]:
         """Forget instances and held results."""
@@ -149,9 +150,13 @@ class Runner:
         gc.collect()
         return {"has_left": self._platform.settle()}
 
-    def _place_state(self, instance: nn.Module, packer: Packer) -> list[list[Any]]:
+    def _place_state(self, instance: nn.Module, packer: Packer, names: set[str] | None = None) -> list[list[Any]]:
         place = self._platform.place if packer.in_place else lambda tensor, packer: packer.put(tensor)
-        return [[name, place(tensor.detach(), packer).model_dump()] for name, tensor in weights.state(instance).items()]
+        return [
+            [name, place(tensor.detach(), packer).model_dump()]
+            for name, tensor in weights.state(instance).items()
+            if names is None or name in names
+        ]
 
     # Calling
 

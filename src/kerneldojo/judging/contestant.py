@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -233,9 +233,9 @@ class Contestant:
         slots = self.hosted.give_tensors(values)
         self.ask("load_state", "loading weights", instance=instance, names=names, slots=slots, custom=custom)
 
-    def state(self, instance: str) -> dict[str, torch.Tensor]:
-        """Its parameters and buffers as they are now."""
-        return self._take_named(self.ask("state", "state", instance=instance).get("state"), "state")
+    def state(self, instance: str, names: Collection[str]) -> dict[str, torch.Tensor]:
+        """Those of its parameters and buffers as they are now that have such names, and perhaps others."""
+        return self._take_named(self.ask("state", "state", instance=instance, names=list(names)).get("state"), "state")
 
     def call(
         self, instance: str, arguments: tree.Node, seed: int, *, timeout: float | None = None, **options: Any

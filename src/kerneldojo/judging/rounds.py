@@ -200,7 +200,8 @@ class Match:
         if not inputs.equals(left):
             check_inputs([tensor.clone() for tensor in left], expected, length, distribution=distribution)
         if expected.buffers:
-            own = self.contestant.state(question.name)
+            names = [delivery.pairs.get(name, name) for name in expected.buffers]
+            own = self.contestant.state(question.name, names)
             check_buffers(own, expected, length, delivery, distribution=distribution)
         return answer
 

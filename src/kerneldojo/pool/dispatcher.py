@@ -160,6 +160,8 @@ class Dispatcher:
             self._changed.notify_all()
             slots = list(self._slots)
         for slot in slots:
+            slot.begin_to_close()
+        for slot in slots:
             slot.close()
         self._cache.close()
         atexit.unregister(self._close_at_exit)

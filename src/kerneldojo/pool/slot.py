@@ -142,10 +142,14 @@ class Slot:
 
     def close(self) -> None:
         """End the worker once its lanes have nothing in it; the owner has said before that it is closed."""
+        self.begin_to_close()
+        self._keeper.join()
+
+    def begin_to_close(self) -> None:
+        """The same, without waiting for the worker's end: one that does not listen takes its time."""
         for lane in self._lanes:
             lane.join()
         self._closed.set()
-        self._keeper.join()
 
     # The keeper: the thread that starts workers, since a worker dies with the thread that started it.
 
