@@ -87,3 +87,14 @@ def test_coverage_is_cut_by_what_a_call_takes_without_own_kernels_beyond_its_lau
         found = findings(60.0)
         found.slowness = slowness
         assert profile.allowed(rows, found, silenced_us) == pytest.approx(coverage)
+
+
+@pytest.mark.parametrize(("per_call_us", "num"), [(None, 10), (36.0, 10), (7000.0, 7), (134_000.0, 3)])
+def test_of_slow_calls_few_are_profiled(per_call_us: float | None, num: int) -> None:
+    """Each launch costs the host tens of microseconds then, and a recurrent network has thousands a call."""
+    asked: list[int] = []
+    found = findings(per_call_us)
+    found.timed_sets = [{} for _ in range(128)]
+    match: Any = SimpleNamespace(contestant=SimpleNamespace(ask=lambda *_, sets, **__: asked.append(len(sets)) or {}))
+    assert profile.take(match, found, found.full_fit) == []
+    assert asked == [num]

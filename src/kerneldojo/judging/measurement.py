@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from kerneldojo.devices.cuda.fits import Fit
 from kerneldojo.judging import figures, preparation, profile, silence, timing
 from kerneldojo.judging.cause import check_cause, no_own_kernel
 from kerneldojo.judging.contestant import Contestant
@@ -115,7 +116,7 @@ class Measurement:
             with findings.stage("timing"):
                 timing.run(bench, series, self.match, findings, self.guest.renew_cores, self.guest.slowness)
             if not self._is_beside:
-                self._take_profile()
+                self._take_profile(series)
 
         bench.measure_alone(self.guest, findings, measure, self._of_candidate)
         if doubt := self._doubt(series):
@@ -132,7 +133,7 @@ class Measurement:
             if self._rows and findings.full_fit and not profile.fits_the_clock(self._rows, findings.full_fit):
                 self._rows = None  # It was taken before the figure that counts.
         if self._rows is None and not self._broken:
-            bench.measure_alone(self.guest, findings, self._take_profile, self._of_candidate)
+            bench.measure_alone(self.guest, findings, lambda: self._take_profile(series), self._of_candidate)
         if self._broken:
             raise self._broken[0]
         profile.fill(self._rows or [], findings)
@@ -163,13 +164,11 @@ class Measurement:
         if self._was_beside:
             return
         self._was_beside = True
-        assert series.result is not None
-        fit = series.result.fitted.get("contestant")
-        self._profile(lambda: profile.take_beside(self.match, self.findings, fit))
+        self._profile(lambda: profile.take_beside(self.match, self.findings, _fit(series)))
 
-    def _take_profile(self) -> None:
+    def _take_profile(self, series: Prepared) -> None:
         """In a window."""
-        self._profile(lambda: profile.take(self.match, self.findings))
+        self._profile(lambda: profile.take(self.match, self.findings, _fit(series)))
 
     def _profile(self, take: Callable[[], profile.Rows | None]) -> None:
         """What the candidate does wrong in it is kept, for what was seen while it was timed comes first."""
@@ -231,3 +230,8 @@ class Measurement:
         """With all of the device for one large problem: what torch keeps for later, the driver has no room for then."""
         if self.bench.room(self.guest).in_place:
             self.bench.tidy(most_bytes=0)
+
+
+def _fit(series: Prepared) -> Fit | None:
+    """What the clock said of the contestant's calls, if it said anything."""
+    return series.result.fitted.get("contestant") if series.result is not None else None

@@ -23,6 +23,11 @@ from kerneldojo.judging.verdict import MAX_KERNELS, MAX_NAME, Findings
 from kerneldojo.schema import KernelTime
 
 PROFILED_CALLS = 10
+PROFILED_US = 50_000.0
+"""For so long calls are profiled, and at least `FEWEST_PROFILED`: ten of a recurrent network with thousands of launches
+took 15 s."""
+FEWEST_PROFILED = 3
+"""As many as it takes to see that one launch was interrupted."""
 LAUNCH_HOST_US = 15.0
 """Host time of a call of a module, and of each launch within it (Triton's launcher takes 8 to 15 us)."""
 MAX_COUNTED_LAUNCHES = 30
@@ -39,13 +44,17 @@ Rows = list[dict[str, Any]]
 """Kernels with what they took: name, own, device_us and launches a call."""
 
 
-def take(match: Match, findings: Findings) -> Rows:
+def take(match: Match, findings: Findings, full: Fit | None) -> Rows:
     """Have a few calls profiled; the device should be the contestant's alone. Empty without usable records.
+
+    Args:
+        match, findings: whose, and where its timed inputs are.
+        full: what the judge's clock said of its calls.
 
     Raises:
         Ruling: the contestant did not get through it.
     """
-    return _checked(_ask(match, findings).get("kernels"))
+    return _checked(_ask(match, findings, full).get("kernels"))
 
 
 def take_beside(match: Match, findings: Findings, full: Fit | None) -> Rows | None:
@@ -60,7 +69,7 @@ def take_beside(match: Match, findings: Findings, full: Fit | None) -> Rows | No
     """
     for _ in range(NUM_BESIDE if full is not None else 0):
         assert full is not None
-        answer = _ask(match, findings)
+        answer = _ask(match, findings, full)
         rows = _checked(answer.get("kernels"))
         if not rows:
             return rows
@@ -79,8 +88,15 @@ def device_us(rows: Rows) -> float:
     return sum(row["device_us"] for row in rows)
 
 
-def _ask(match: Match, findings: Findings) -> dict[str, Any]:
-    sets = findings.timed_sets[:PROFILED_CALLS]
+def num_calls(full: Fit | None) -> int:
+    """How many calls are profiled, of which the judge's clock said `full`."""
+    if full is None or full.per_call_us <= 0:
+        return PROFILED_CALLS
+    return max(FEWEST_PROFILED, min(PROFILED_CALLS, int(PROFILED_US / full.per_call_us)))
+
+
+def _ask(match: Match, findings: Findings, full: Fit | None) -> dict[str, Any]:
+    sets = findings.timed_sets[: num_calls(full)]
     return match.contestant.ask("platform", "profile", what="profile", instance="timed", sets=sets)
 
 
