@@ -110,8 +110,47 @@ def test_what_is_remembered_is_looked_at_a_while_after_the_clock_has_stopped(
     timed = sampled(draw_plan(LENGTH, [Layout.of(tensor) for tensor in right[0]]), right)
     late = Timed(**{**vars(timed), "stopped": clock.perf_counter() - ago})
     inspection(LENGTH, {"contestant": late, "reference": timed})
-    assert naps == [pytest.approx(waited, abs=1e-9)]
-    assert len(inspection.witnesses) == 1
+    assert naps[-1:] == [pytest.approx(waited, abs=1e-9)]
+    assert len(inspection.witnesses) == 2, "the first round's, and this one's"
+
+
+def remembered(done_us: list[float], *, num_bytes: int = 0) -> list[int]:
+    """The rounds of which a call is remembered whole when a series is over in which windows took so long."""
+    asked: list[int] = []
+    layouts = [Layout.of(torch.zeros(1))]
+    sides: Any = {"contestant": SimpleNamespace(layouts=layouts), "reference": SimpleNamespace(layouts=layouts)}
+    large = torch.zeros(1).expand(max(1, num_bytes // 4))
+    inputs: Any = SimpleNamespace(written=lambda call: [large], differs=lambda call: torch.tensor(False))
+    stopwatch = SimpleNamespace(output=lambda side, timed, call, number: torch.tensor([float(asked[-1])]))
+    inspection = Inspection(sides, inputs, stopwatch)
+    plan = draw_plan(LENGTH, layouts)
+    for number, taken_us in enumerate(done_us):
+        asked.append(number)
+        timed = sampled(plan, [[torch.tensor([float(number)])] for _ in range(LENGTH)])
+        timed = Timed(**{**vars(timed), "done_us": taken_us * LENGTH})
+        inspection(LENGTH, {"contestant": timed, "reference": timed})
+    assert not inspection._may_change_inputs
+    return [int(one.outputs[0]) for one in inspection.witnesses]
+
+
+def test_no_window_is_too_late_to_be_remembered() -> None:
+    """Places that are given in the order of rounds are soon gone: who is right until then may answer anything after."""
+    found = [remembered([100.0] * 40) for _ in range(100)]
+    assert all(len(one) == inspection_module.NUM_FULL_CHECKS for one in found)
+    others = [number for one in found for number in one if number]
+    assert min(others) < 8 and max(others) > 32
+    assert 60 < sum(number >= 20 for number in others) < 140
+
+
+def test_who_is_quicker_once_it_thinks_itself_unseen_is_remembered_then() -> None:
+    for quicker_us in (10.0, 60.0, 95.0):
+        assert any(number >= 30 for number in remembered([100.0] * 30 + [quicker_us] * 10))
+
+
+def test_a_call_of_gigabytes_has_one_place_and_nobody_knows_whose_it_is() -> None:
+    found = [remembered([100.0] * 10 + [50.0] + [100.0] * 9, num_bytes=3 << 30) for _ in range(60)]
+    assert all(len(one) == 1 for one in found)
+    assert 12 < sum(one == [10] for one in found) < 55
 
 
 def test_a_reused_buffer_ends_it_at_once() -> None:

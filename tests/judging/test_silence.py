@@ -277,3 +277,24 @@ def test_of_who_breaks_without_its_kernels_nothing_is_said() -> None:
     silent = Silent(0.0, fails=True)
     assert bounded(silent, 2e6) == 0.5
     assert not silent.num_alone
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from sys import modules as loaded",
+        "import torch; loaded = torch.sys",
+        "import contextlib; loaded = contextlib.os",
+        "page = open('/pr' + 'oc/self/mem', 'rb')",
+        "import kerneldojo.devices.cuda.page",
+    ],
+)
+def test_a_source_that_gets_at_modules_or_files_by_a_detour_is_known_by_it(line: str) -> None:
+    assert not silence.may_watch(HONEST)
+    assert silence.may_watch(f"{line}\n{HONEST}")
+
+
+def test_nearly_all_honest_kernels_are_silenced_where_they_were_timed() -> None:
+    sources = [path.read_text() for path in Path(__file__).parents[1].glob("exploits/honest/*.py")]
+    assert len(sources) > 50
+    assert sum(map(silence.may_watch, sources)) <= len(sources) // 8

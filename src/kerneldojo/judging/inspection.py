@@ -3,10 +3,15 @@
 The stopwatch has sampled the candidate's outputs and the reference's, of the very same inputs and at the same places.
 Both samples are kept, and a few calls are remembered whole: the device is nobody else's meanwhile, so no more is done.
 When the series is over, all that was sampled is compared, and the whole outputs with the oracle.
+
+A sample lets much pass: arithmetic that is coarser than in the rounds, or the mean of outputs that hardly differ. Whole
+outputs do not, so nobody may know when these have been remembered, or which. A place that has been given is given again
+later: to a call of the quickest windows, for a figure is made of these, and to any other's, each as likely.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from dataclasses import dataclass, field
@@ -28,6 +33,9 @@ MOST_BYTES = 4 << 30
 """Of all that is remembered of them; one is, whatever its size."""
 LATER_SECONDS = 0.002
 """From when the clock has stopped until such a call is looked at, at least."""
+QUICKER = 0.98
+"""A window whose calls took less than this part of the quickest one's before it is the quickest now: figures differ by
+1 % without anybody's doing, and each that is remembered is waited for."""
 LOOSE = {torch.float64: 1e-6, torch.float32: 2e-2, torch.float16: 5e-2, torch.bfloat16: 1e-1}
 """Allowed difference of sampled outputs from the reference's, relative to their rms: a stale or missing answer is off
 by about 1. What it lets pass is left to the full checks."""
@@ -41,6 +49,8 @@ class Witness:
     outputs: list[torch.Tensor]
     sampled: list[tuple[int, torch.Tensor, torch.Tensor]] = field(default_factory=list)
     """Output number, indices and values as the stopwatch's own sample had them."""
+    is_quickest: bool = False
+    """Whether it has the place that is the quickest window's."""
 
     @property
     def num_bytes(self) -> int:
@@ -66,6 +76,12 @@ class Inspection:
         self._pairs: list[tuple[int, torch.Tensor, torch.Tensor]] = []
         """Output number, sampled values and the reference's, where the two do not lie alike."""
         self.witnesses: list[Witness] = []
+        self._num_offered = 0
+        """Rounds of which a call might have been remembered, for a place that is not the quickest window's."""
+        self._quickest_us = math.inf
+        """What a call took in the quickest window that both sides had."""
+        self._has_quickest = self._chance.random() < 0.5
+        """Whether the quickest window's has a place where there is room for one only."""
         self.wrong: Ruling | None = None
         """What was wrong about the outputs' places; no round was looked at after that."""
 
@@ -85,8 +101,7 @@ class Inspection:
             self._keep(mine, theirs, mine.sample, call)
             if not self._may_change_inputs:
                 self._changed.append(self._inputs.differs(call))
-            if self._has_room() and self._chance.random() < 0.3:
-                self._remember(mine, mine.sample, call)
+            self._offer(mine, mine.sample, call)
 
     def compare(self) -> None:
         """Hold what was sampled against what the reference returned in the same rounds.
@@ -124,18 +139,44 @@ class Inspection:
             right = self._stopwatch.output(self._sides["reference"], theirs, call, number).reshape(-1)
             self._pairs.append((number, values, right[indices]))
 
-    def _has_room(self) -> bool:
-        """Whether one more call may be remembered, as large as the others."""
-        taken = sum(one.num_bytes for one in self.witnesses)
-        return not taken or (len(self.witnesses) < NUM_FULL_CHECKS and 2 * taken <= MOST_BYTES)
+    def _offer(self, mine: Timed, sample: Sample, call: int) -> None:
+        """Remember a call of this round, if one of the places is its own."""
+        is_alone = self._most() == 1
+        has_quickest = self._has_quickest or not is_alone
+        if not has_quickest and self.witnesses:
+            self.witnesses[0].is_quickest = False
+        per_call_us = mine.done_us / mine.length
+        if per_call_us < QUICKER * self._quickest_us and has_quickest:
+            self._quickest_us = per_call_us
+            self._forget([at for at, one in enumerate(self.witnesses) if one.is_quickest])
+            self._remember(mine, sample, call, is_quickest=True)
+            return
+        self._num_offered += 1
+        others = [at for at, one in enumerate(self.witnesses) if not one.is_quickest]
+        if len(others) < self._most() - has_quickest:
+            self._remember(mine, sample, call)
+        elif others and (place := self._chance.randrange(self._num_offered)) < len(others):
+            self._forget([others[place]])
+            self._remember(mine, sample, call)
 
-    def _remember(self, mine: Timed, sample: Sample, call: int) -> None:
+    def _most(self) -> int:
+        """How many calls may be remembered, if all are as large as the first."""
+        if not self.witnesses:
+            return NUM_FULL_CHECKS
+        return max(1, min(NUM_FULL_CHECKS, MOST_BYTES // max(1, self.witnesses[0].num_bytes)))
+
+    def _forget(self, places: list[int]) -> None:
+        """Give places to others, and the memory first: there may be no room beside."""
+        self.witnesses = [one for at, one in enumerate(self.witnesses) if at not in places]
+
+    def _remember(self, mine: Timed, sample: Sample, call: int, *, is_quickest: bool = False) -> None:
         # Whoever writes after the clock has stopped is found out by what changed meanwhile.
         time.sleep(max(0.0, mine.stopped + LATER_SECONDS - time.perf_counter()))
         side = self._sides["contestant"]
         witness = Witness(
             inputs=self._inputs.written(call),  # Not what lies there now: whoever was timed can write there.
             outputs=[self._stopwatch.output(side, mine, call, number) for number in range(len(side.layouts))],
+            is_quickest=is_quickest,
         )
         for number in range(len(side.layouts)):
             if sample.has(call, number):

@@ -116,7 +116,7 @@ class Parties:
     @cached_property
     def needs_twin(self) -> bool:
         """Whether own kernels are not silenced where they were timed, but in a twin: see `silence`."""
-        if self.brings_cuda or any(word in self.findings.candidate.source for word in silence.WATCHES):
+        if self.brings_cuda or silence.may_watch(self.findings.candidate.source):
             return True
         return random.SystemRandom().random() < self.findings.protocol.twin_share
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import time
 from functools import partial
 from typing import Any
@@ -42,8 +43,32 @@ WATCHES = (
     *("triton.compiler", "triton.runtime", "triton.backends", "import compiler", "import runtime", "import backends"),
 )
 """Words of sources that may look at, or reach into, what silences them. Who hides them is left to the lot."""
+WATCHING_NAMES = frozenset(
+    (
+        *("sys", "_sys", "modules", "os", "_os", "io", "open", "Path", "pathlib", "mmap", "signal", "subprocess"),
+        *(
+            "_current_frames",
+            "tb_frame",
+            "gi_frame",
+            "cr_frame",
+            "f_globals",
+            "f_locals",
+            "f_builtins",
+            "__traceback__",
+        ),
+        *("threading", "_thread", "operator", "mro", "__mro__", "codecs", "decode", "fromhex", "chr"),
+    )
+)
+"""Names that lead to modules, frames or files, or make words of what is none, wherever they stand in a source: a module
+is had by `from sys import modules` as well, and its name from two halves."""
 BROKEN = (Ruling, HostedEnd, SideEnded, pages.Late)
 """Ends of who is asked without its kernels. How it broke does not matter."""
+
+
+def may_watch(source: str) -> bool:
+    """Whether a source has a word for looking at what silences it; a twin is all that it costs to have one honestly."""
+    names = re.findall(r"[A-Za-z_]\w*", source)
+    return any(word in source for word in WATCHES) or not WATCHING_NAMES.isdisjoint(names)
 
 
 def is_mute_in_place(bench: Any, guest: Guest, match: Match, prepared: Prepared, findings: Findings) -> bool:

@@ -161,3 +161,22 @@ def test_one_call_alone_is_what_it_costs_from_the_signal_on() -> None:
         found = charge_of(both, fits_of(both), "contestant", "reference")
         assert found.batched
         assert found.per_call_us == pytest.approx(13.0, abs=0.5)
+
+
+def test_who_has_the_device_work_while_the_caches_are_flushed_has_a_head_start() -> None:
+    def series(flush_us: float, per_call_us: float = 40.0) -> list[Window]:
+        return [
+            Window(
+                n, per_call_us * n + 400, done_us=per_call_us * n, prime_us=150.0, taken_us=40.0, prepare_us=flush_us
+            )
+            for n in (1, 30, 17) * 8
+        ]
+
+    trusted = series(110.0)
+    for flush_us in (60.0, 110.0, 160.0, 210.0):
+        assert head_starts.early_us(series(flush_us), trusted) == 0.0
+    sharing = series(1100.0, 4.0)
+    assert head_starts.early_us(sharing, trusted) > head_starts.most_early_us(sharing, trusted)
+    some = series(400.0, 4.0)
+    assert head_starts.EARLY_US < head_starts.early_us(some, trusted) < head_starts.most_early_us(some, trusted)
+    assert head_starts.paid_us(some, trusted) > 0.0

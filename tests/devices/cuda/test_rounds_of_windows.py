@@ -233,6 +233,20 @@ def test_what_is_awake_is_what_is_timed_and_content_changes_after_that(is_brisk:
             assert not awake - {"contestant"}, "outputs are all looked at before any is freed"
 
 
+@pytest.mark.parametrize("is_brisk", [False, True])
+def test_nobody_who_is_not_trusted_is_waited_for_when_there_is_new_content(is_brisk: bool) -> None:
+    """No clock runs then: who answers late could compute on it, and mend in its window what is changed last."""
+    log: Log = []
+    race(log, is_brisk=is_brisk, slow_to_release=True)
+    writes = [index for index, one in enumerate(log) if one == ("judge", "write")]
+    for start, stop in zip(writes, [*writes[1:], len(log)], strict=True):
+        orders = [what for who, what in log[start:stop] if who == "contestant"]
+        assert orders[:3] == ["prime", "window", "done"], "it had been woken, and had freed its outputs, before"
+        assert orders[3:] == (["release", "end"] if stop == len(log) else ["release", "wake"])
+        twins = [what for who, what in log[start:stop] if who == "twin"]
+        assert not twins or twins[-1] in ("release", "end")
+
+
 def test_what_changes_last_is_known_when_the_clock_runs_and_not_before() -> None:
     known: list[tuple[int, list[int]]] = []
     race([], is_brisk=True, known=known)

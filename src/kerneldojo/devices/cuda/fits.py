@@ -80,6 +80,8 @@ class Window:
     """Whether a call that nobody times went with bringing the context in."""
     taken_us: float = 0.0
     """From the signal until the side said that its calls begin."""
+    prepare_us: float = 0.0
+    """How long the flushing of the caches took before; 0 where that is not known."""
 
     @property
     def from_signal_us(self) -> float:

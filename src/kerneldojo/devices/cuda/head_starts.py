@@ -4,7 +4,9 @@ Between the last change of the inputs by the judge and the first call of a windo
 that nobody times is made, and what came with the signal is written (`stamps`). All of it takes a host some time, more
 on a slow one, and whoever computes ahead meanwhile takes longer than the reference runner does. What is beyond what
 hosts need is charged, so that nobody gains by it and nobody is convicted for a slow host; who needs much more is
-convicted. Pure functions of windows; times are in microseconds.
+convicted. So is what the flushing of the caches takes longer before a side's windows than before the runner's, beside
+which nobody runs: who has the device work on new content meanwhile shares it with the judge. Pure functions of windows;
+times are in microseconds.
 """
 
 from __future__ import annotations
@@ -31,6 +33,10 @@ was slow by chance (331 us of 65 once) let its candidate seem to have worked for
 COLD_CALLS = 3.0
 """How many times what a call of its own takes, once its code is in the core's caches, the one before the clock may take
 beyond that. Where cores are slow the first call after others have run there took up to 1.7 times as much, beyond it."""
+
+USUAL_FLUSH, USUAL_FLUSH_US = 1.5, 50.0
+"""Flushing the caches may take so many times as long as before the reference runner's windows, and so much longer: it
+is read by the host, and no call of anybody's is in it."""
 
 
 def early_us(measured: Sequence[Window], trusted: Sequence[Window]) -> float:
@@ -102,7 +108,13 @@ def _beyond(measured: Sequence[Window], trusted: Sequence[Window]) -> npt.NDArra
     """How much longer each window took until its calls began than the reference runner's at the median; empty where
     there is nothing to compare."""
     mine, theirs = _before(measured), _before(trusted, SOME)
-    return mine - median(theirs) if len(mine) and len(theirs) else np.zeros(0)
+    return mine - median(theirs) + _shared(measured, trusted) if len(mine) and len(theirs) else np.zeros(0)
+
+
+def _shared(measured: Sequence[Window], trusted: Sequence[Window]) -> npt.NDArray[np.float64]:
+    """How much longer the caches' flushing took before each window than it may."""
+    usual_us = USUAL_FLUSH * median(np.array([window.prepare_us for window in trusted])) + USUAL_FLUSH_US
+    return np.maximum(0.0, np.array([window.prepare_us for window in measured]) - usual_us)
 
 
 def _before(windows: Sequence[Window], share: float = 0.5) -> npt.NDArray[np.float64]:

@@ -230,6 +230,10 @@ class Stopwatch:
         """Have a side leave its nap; its window must be the next thing that it is told of."""
         side.arena.page.go(0, pages.WAKE)
 
+    def await_awake(self, side: Side, timeout: float = 30.0) -> None:
+        """Wait until a side has left its nap."""
+        side.arena.page.wait_done(time.monotonic() + timeout, side.check)
+
     def order_release(self, side: Side) -> None:
         """Let a side free the outputs of its last window, without waiting for that."""
         side.arena.page.go(0, pages.RELEASE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import median
@@ -107,24 +107,24 @@ class Rounds:
     def play(self, length: int, *, counted: bool, with_events: bool = False) -> dict[str, Timed]:
         """One round: fresh inputs, then a window of each side that has not failed.
 
-        New content takes the device half a millisecond or more, a side as long as a tenth of one to leave its nap. So
-        while the device writes, sides free their outputs, the first one wakes, and the judge draws what it will sample;
-        each further one wakes while the judge looks at what the last one said. None of that is within anybody's clock,
-        and each side is awake before the caches are flushed and its inputs change a last time.
+        What is waited for while no clock runs is done before there is anything to compute on: who is not trusted frees
+        its outputs, and who is timed first has left its nap and said so. New content takes the device half a
+        millisecond or more. While it writes, the judge draws what it will sample; each further side, and who is trusted
+        is the last, wakes while the judge looks at what the one before said.
         """
         playing = [
             side
             for side in self._sides
             if self._series[side.name].failed == pages.OK and (not counted or self._plays(side, length))
         ]
+        order = self._order(playing)
+        self.rest(is_trusted=any(side.is_trusted for side in order[:1]))
+        for side in order[:1]:
+            self._awaken(side)
         self._inputs.refresh(length)
         self.rest()
-        order = self._order(playing)
         # Outputs of all sides are sampled at the same places, where they lie alike.
         plans: dict[tuple[Layout, ...], Plan] = {}
-        if self._effort.is_brisk:
-            for side in order[:1]:
-                self._stopwatch.wake(side)
         # One stamp, for the same reason: all sides of a round must see the same content.
         stamp = self._inputs.draw_stamp(length)
         near = stamp.places()
@@ -136,7 +136,7 @@ class Rounds:
                 plan = plans.get(side.layouts) or plans.setdefault(side.layouts, draw_plan(length, side.layouts, near))
                 if side.is_trusted and counted:
                     stack.enter_context(self._still())
-                try:
+                with _told_of(side):
                     result = self._stopwatch.time(
                         side,
                         length,
@@ -144,12 +144,9 @@ class Rounds:
                         stamp=stamp,
                         with_events=with_events,
                         is_warmed=self.is_warmed,
-                        is_woken=self._effort.is_brisk,
+                        is_woken=self._effort.is_brisk or side is order[0],
                         following=following if self._effort.is_brisk else None,
                     )
-                except pages.Late as late:
-                    late.side = side.name
-                    raise
                 timed[side.name] = result
                 self._note(side.name, result, counted=counted)
             if self._inspect is not None and timed:
@@ -165,15 +162,18 @@ class Rounds:
             self.num_calls += length
         return {name: result for name, result in timed.items() if result.state == pages.OK}
 
-    def rest(self) -> None:
-        """Wait until all sides have freed the outputs of their last windows."""
-        while self._releasing:
-            side = self._releasing.pop()
-            try:
+    def rest(self, *, is_trusted: bool = True) -> None:
+        """Wait until all sides, or only those that are not trusted, have freed the outputs of their last windows."""
+        for side in reversed([side for side in self._releasing if is_trusted or not side.is_trusted]):
+            with _told_of(side):
                 self._stopwatch.await_release(side)
-            except pages.Late as late:
-                late.side = side.name
-                raise
+        self._releasing = [side for side in self._releasing if side.is_trusted and not is_trusted]
+
+    def _awaken(self, side: Side) -> None:
+        """Have a side leave its nap, and wait until it has."""
+        with _told_of(side):
+            self._stopwatch.wake(side)
+            self._stopwatch.await_awake(side)
 
     def relax(self) -> None:
         """Find sides that need not play in every round: those that are trusted, and known or sharp.
@@ -236,6 +236,7 @@ class Rounds:
                     self.count,
                     self.is_warmed,
                     result.taken_us,
+                    result.prepare_us,
                 )
             )
 
@@ -270,3 +271,13 @@ class Rounds:
             return False
         self._looked_batched |= is_batched
         return seconds >= PATIENCE * effort.seconds or not (self._looked_batched or is_blurred)
+
+
+@contextlib.contextmanager
+def _told_of(side: Side) -> Generator[None]:
+    """Whoever is late is told to be this side."""
+    try:
+        yield
+    except pages.Late as late:
+        late.side = side.name
+        raise
