@@ -38,6 +38,7 @@ from kerneldojo.client import executor as executor_module
 from kerneldojo.client.attempts import Send
 from kerneldojo.pool.executor import Lasting, Withdrawable
 from kerneldojo.schema import Job
+from kerneldojo.service.records import TaskState
 
 PROBLEM = Problem(name="p", source="x")
 ONCE = Retries(give_up_seconds=0)
@@ -92,6 +93,9 @@ def test_waiting_cancelling_and_looking(client: Client) -> None:
     assert record.client == "me" and record.evaluation is not None
     assert client.get(acks[-1].id, with_job=True).job == job("passed 449")
     assert client.tasks(limit=3).tasks[0].id == acks[-1].id
+    assert [task.id for task in client.tasks(state=TaskState.CANCELLED, client="me").tasks][:1] == ["asleep"]
+    assert {task.status for task in client.tasks(status=Status.PASSED).tasks} == {Status.PASSED}
+    assert client.tasks(client="somebody else").tasks == client.tasks(status=Status.TIMEOUT).tasks == ()
     assert client.health().status == "healthy" and client.overview().devices[0].name == "auto"
 
 

@@ -18,7 +18,7 @@ from kerneldojo.client.known import Known
 from kerneldojo.client.listening import listen_awaiting
 from kerneldojo.client.many import Window
 from kerneldojo.client.pools import Pools
-from kerneldojo.schema import Candidate, Evaluation, Job, Problem
+from kerneldojo.schema import Candidate, Evaluation, Job, Problem, Status
 from kerneldojo.service.records import (
     Acknowledgement,
     Health,
@@ -142,9 +142,18 @@ class AsyncClient:
         """End a task without a verdict, or with `if_queued` only one that has not begun; the task as it is then."""
         return await self._run(steps.cancel(id, self._retries, if_queued=if_queued))
 
-    async def tasks(self, *, limit: int = 50, before: int | None = None, state: TaskState | None = None) -> TaskPage:
-        """Tasks, newest first."""
-        return await self._run(steps.page(self._retries, limit, before, state))
+    async def tasks(
+        self,
+        *,
+        limit: int = 50,
+        before: int | None = None,
+        state: TaskState | None = None,
+        status: Status | None = None,
+        client: str | None = None,
+    ) -> TaskPage:
+        """Tasks, newest first; see `Client.tasks`."""
+        only = {"before": before, "state": state, "status": status, "client": client}
+        return await self._run(steps.page(self._retries, limit, **only))
 
     async def overview(self) -> Overview:
         """Devices, queue, rate."""

@@ -173,11 +173,9 @@ def cancel(task_id: str, retries: Retries, *, if_queued: bool = False) -> Steps[
     return call(Send("DELETE", _path(task_id), {"if_queued": "true"} if if_queued else {}), TaskRecord, retries)
 
 
-def page(retries: Retries, limit: int, before: int | None, state: TaskState | None) -> Steps[TaskPage]:
-    """Tasks, newest first."""
-    params = {"limit": str(limit)}
-    params |= {} if before is None else {"before": str(before)}
-    params |= {} if state is None else {"state": str(state)}
+def page(retries: Retries, limit: int, **only: int | str | None) -> Steps[TaskPage]:
+    """Tasks, newest first; what is None does not choose among them."""
+    params = {"limit": str(limit), **{name: str(value) for name, value in only.items() if value is not None}}
     return call(Send("GET", "/v1/tasks", params), TaskPage, retries)
 
 

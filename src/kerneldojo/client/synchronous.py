@@ -17,7 +17,7 @@ from kerneldojo.client.feed import Feed
 from kerneldojo.client.known import Known
 from kerneldojo.client.listening import listen
 from kerneldojo.client.many import Window
-from kerneldojo.schema import Candidate, Evaluation, Job, Problem
+from kerneldojo.schema import Candidate, Evaluation, Job, Problem, Status
 from kerneldojo.service.records import (
     Acknowledgement,
     Health,
@@ -194,9 +194,18 @@ class Client:
         """End a task without a verdict, or with `if_queued` only one that has not begun; the task as it is then."""
         return self._run(steps.cancel(id, self._retries, if_queued=if_queued))
 
-    def tasks(self, *, limit: int = 50, before: int | None = None, state: TaskState | None = None) -> TaskPage:
-        """Tasks, newest first."""
-        return self._run(steps.page(self._retries, limit, before, state))
+    def tasks(
+        self,
+        *,
+        limit: int = 50,
+        before: int | None = None,
+        state: TaskState | None = None,
+        status: Status | None = None,
+        client: str | None = None,
+    ) -> TaskPage:
+        """Tasks, newest first: those below a number, in a state, with a verdict, of a client, as asked."""
+        only = {"before": before, "state": state, "status": status, "client": client}
+        return self._run(steps.page(self._retries, limit, **only))
 
     def overview(self) -> Overview:
         """Devices, queue, rate."""

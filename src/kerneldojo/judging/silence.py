@@ -46,16 +46,8 @@ WATCHES = (
 WATCHING_NAMES = frozenset(
     (
         *("sys", "_sys", "modules", "os", "_os", "io", "open", "Path", "pathlib", "mmap", "signal", "subprocess"),
-        *(
-            "_current_frames",
-            "tb_frame",
-            "gi_frame",
-            "cr_frame",
-            "f_globals",
-            "f_locals",
-            "f_builtins",
-            "__traceback__",
-        ),
+        *("_current_frames", "tb_frame", "gi_frame", "cr_frame"),
+        *("f_globals", "f_locals", "f_builtins", "__traceback__"),
         *("threading", "_thread", "operator", "mro", "__mro__", "codecs", "decode", "fromhex", "chr"),
     )
 )
