@@ -28,16 +28,47 @@ def test_a_reference_time_lapses_with_age() -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(st.floats(1, 1e6), st.floats(0, 0.5), st.floats(1, 1e6), st.floats(0, 0.5))
-def test_what_is_used_agrees_with_what_was_measured(first: float, spread: float, then: float, wide: float) -> None:
+def test_what_is_used_agrees_with_what_was_measured_or_is_lower(
+    first: float, spread: float, then: float, wide: float
+) -> None:
     kept = ReferenceTimes()
     one = (first * (1 - spread), first * (1 + spread))
     other = (then * (1 - wide), then * (1 + wide))
     kept.settle("k", first, one)
     used, interval = kept.settle("k", then, other)
-    assert interval[0] <= other[1] and other[0] <= interval[1]
+    assert interval[0] <= other[1], "nobody has a slower reference than was measured"
     assert used in (first, then)
     drifted = one[1] < other[0] or other[1] < one[0]
     assert kept.has("k") != drifted
+
+
+SHARP, SLOW = (99.0, 101.0), (148.0, 152.0)
+
+
+def test_who_slows_a_reference_gains_nothing_by_it() -> None:
+    kept = ReferenceTimes()
+    kept.settle("k", 100.0, SHARP)
+    assert kept.settle("k", 150.0, SLOW) == (100.0, SHARP)
+    assert not kept.has("k"), "the next one's is measured sharply"
+    assert kept.settle("k", 100.5, (100.0, 101.0))[0] == 100.5
+    assert kept.has("k") and kept.kept_us("k") == 100.5, "it was that candidate's doing"
+
+
+def test_a_device_that_has_become_slower_has_a_new_time_with_the_second_that_says_so() -> None:
+    kept = ReferenceTimes()
+    kept.settle("k", 100.0, SHARP)
+    kept.settle("k", 150.0, SLOW)
+    assert kept.settle("k", 200.0, (199.0, 201.0)) == (100.0, SHARP), "another says something else"
+    assert kept.settle("k", 200.0, (180.0, 220.0)) == (100.0, SHARP), "this one is not sure"
+    assert kept.settle("k", 199.5, (199.0, 200.0)) == (199.5, (199.0, 200.0))
+    assert kept.kept_us("k") == 199.5
+
+
+def test_a_device_that_has_become_quicker_is_believed_at_once() -> None:
+    kept = ReferenceTimes()
+    kept.settle("k", 100.0, SHARP)
+    assert kept.settle("k", 50.0, (49.0, 51.0)) == (50.0, (49.0, 51.0))
+    assert not kept.has("k"), "it was not measured sharply"
 
 
 def test_what_slow_cores_did_to_a_reference_is_no_drift_and_is_not_kept() -> None:
@@ -49,8 +80,9 @@ def test_what_slow_cores_did_to_a_reference_is_no_drift_and_is_not_kept() -> Non
     assert kept.settle("k", 26.0, (25.0, 27.0), is_slowed=True)[0] == 17.7
     assert kept.settle("k", 17.75, (17.74, 17.76), is_slowed=True)[0] == 17.7, "sharper, but not to be kept"
     assert kept.has("k")
-    assert kept.settle("k", 26.0, (25.0, 27.0))[0] == 26.0, "on quick cores it is a drift"
+    assert kept.settle("k", 26.0, (25.0, 27.0))[0] == 17.7, "on quick cores it is a drift, if the next one says so too"
     assert not kept.has("k")
+    assert kept.settle("k", 26.0, (25.9, 26.1))[0] == 26.0
 
 
 def test_a_kept_time_that_is_too_long_is_no_better_for_slow_cores() -> None:

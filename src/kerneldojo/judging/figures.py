@@ -169,6 +169,8 @@ def _fill(bench: Any, findings: Findings, match: Match, result: Trials, slowness
         reference_us, interval_us = bench.reference_times.settle(
             reference_key(findings), reference_us, interval_us, is_slowed=is_slowed
         )
+        if interval_us[1] < theirs.interval_us[0] and not is_slowed:
+            findings.notes.append("its reference took longer than in earlier verdicts, whose time counts")
     # Of calls that were computed at once the mean is no bound.
     most_us = math.inf if charge.batched else mine.mean_us
     mine_us = charges.no_less(charge.per_call_us, charge.interval_us, most_us)

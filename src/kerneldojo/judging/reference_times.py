@@ -4,8 +4,13 @@ The trade. A speedup is honest if both times were taken under the same condition
 earlier verdict gives up the same minute, and gains steadiness (all candidates of a problem are held against one figure)
 and time (windows go on only until the candidate's figure is sharp). What keeps it honest: the reference still takes
 part, since its outputs are what timed outputs are compared with, so that a rough time of it comes for nothing.
-If that disagrees with the kept figure by more than both intervals, the device has drifted: the kept figure is thrown
-away and this verdict stands on its own measurement. A kept figure also lapses by age and by number of uses.
+If that is lower than the kept figure by more than both intervals, the kept one is thrown away and this verdict stands
+on its own measurement. A kept figure also lapses by age and by number of uses.
+
+If it is higher, the device has drifted, or the candidate has slowed its reference: work that it left on the device goes
+on while its processes stand still. So nobody gains by it at once. The kept figure stands for this verdict, and the next
+one's is measured sharply: if that is as high, it is kept from then on; if not, the kept one stands as before. (Two in a
+row that slow it by the same are believed.)
 
 What launches bind takes longer on cores that are slow, and that is no drift of the device: the candidate may have had
 quicker ones. So there the kept figure stands if it is the lower one, and what was measured is not kept.
@@ -24,6 +29,8 @@ from kerneldojo.schema import content_hash
 MOST_USES = 50
 LONGEST_SECONDS = 600.0
 MOST_KEPT = 512
+SHARP = 0.03
+"""Part of a figure that its interval has, at most, if the figure is to stand against one that is kept."""
 
 
 @dataclass
@@ -32,6 +39,8 @@ class _Kept:
     interval_us: tuple[float, float]
     taken: float
     num_uses: int = 0
+    doubt: tuple[float, float] | None = None
+    """The interval of a verdict that found it to be too low."""
 
 
 class ReferenceTimes:
@@ -52,10 +61,10 @@ class ReferenceTimes:
         return self.kept_us(key) is not None
 
     def kept_us(self, key: str) -> float | None:
-        """What a call takes by the figure that is kept and may still be used; None if there is none."""
+        """What a call takes by the figure that is kept and may still be used; None if there is none without doubt."""
         with self._lock:
             kept = self._fresh(key)
-            return kept.per_call_us if kept is not None else None
+            return kept.per_call_us if kept is not None and kept.doubt is None else None
 
     def settle(
         self, key: str, per_call_us: float, interval_us: tuple[float, float], *, is_slowed: bool = False
@@ -71,10 +80,17 @@ class ReferenceTimes:
             kept = self._fresh(key)
             was_slowed = is_slowed and kept is not None and per_call_us > kept.per_call_us
             if kept is not None and (was_slowed or _overlap(kept.interval_us, interval_us)):
-                kept.num_uses += 1
+                kept.num_uses, kept.doubt = kept.num_uses + 1, None
                 if _width(interval_us) < _width(kept.interval_us) and not is_slowed:  # Sharper than what was kept.
                     kept.per_call_us, kept.interval_us = per_call_us, interval_us
                 return kept.per_call_us, kept.interval_us
+            if kept is not None and per_call_us > kept.per_call_us:
+                is_sharp = _width(interval_us) <= SHARP * per_call_us
+                is_confirmed = is_sharp and kept.doubt is not None and _overlap(kept.doubt, interval_us)
+                if not is_confirmed:
+                    kept.num_uses, kept.doubt = kept.num_uses + 1, interval_us
+                    return kept.per_call_us, kept.interval_us
+                kept = None  # Measured sharply, for there was doubt: this one is kept.
             self._kept.pop(key, None)
             if kept is None and not is_slowed:  # After a drift this one is not sharp: the next verdict's will be.
                 self._kept[key] = _Kept(per_call_us, interval_us, time.monotonic())
