@@ -161,7 +161,11 @@ class Runner:
     # Calling
 
     def do_call(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Call an instance once; outputs are copied into the arena and described."""
+        """Call an instance once; outputs are copied into the arena and described.
+
+        They are copied as the next operation on the current stream finds them: what runs on another that nobody has
+        joined may not be there yet, and would not be for whoever uses it.
+        """
         instance = self._instances[command["instance"]]
         arguments = tree.decode(command["arguments"], self._platform.input_view)
         seed_everything(command["seed"])
@@ -171,17 +175,18 @@ class Runner:
             with torch.no_grad(), self._platform.called(instance, arguments, silenced=silenced) as record:
                 started = time.perf_counter()
                 outputs = record.outputs = instance(*arguments)
-                self._platform.synchronize()
                 elapsed = time.perf_counter() - started
+            if command.get("hold"):
+                self._held[command["hold"]] = outputs
+            answer = self._place_outputs(outputs, command)
+            placed = time.perf_counter()
+            self._platform.synchronize()
+            elapsed += time.perf_counter() - placed
+        except tree.BadTree as error:
+            return {"untold": str(error)}
         except BaseException as error:
             failure = self._describe(error, "runtime_error")
             return {"failure": failure, "specializations": record.specializations if record else []}
-        if command.get("hold"):
-            self._held[command["hold"]] = outputs
-        try:
-            answer = self._place_outputs(outputs, command)
-        except tree.BadTree as error:
-            return {"untold": str(error)}
         return {**answer, "work": record.work, "specializations": record.specializations, "elapsed": elapsed}
 
     def do_arm(self, command: dict[str, Any]) -> dict[str, Any]:
