@@ -54,6 +54,19 @@ def test_who_slows_a_reference_gains_nothing_by_it() -> None:
     assert kept.has("k") and kept.kept_us("k") == 100.5, "it was that candidate's doing"
 
 
+def test_a_time_that_is_worn_out_still_bounds_what_is_credited() -> None:
+    """Else whoever slows its reference would only have to be the one that it is measured anew for."""
+    kept = ReferenceTimes(most_uses=1, remembered_seconds=0.2)
+    kept.settle("k", 100.0, SHARP)
+    kept.settle("k", 100.0, SHARP)
+    assert not kept.has("k")
+    assert kept.settle("k", 150.0, SLOW) == (100.0, SHARP)
+    assert kept.settle("k", 100.2, SHARP) == (100.2, SHARP), "measured anew"
+    assert kept.has("k")
+    time.sleep(0.3)
+    assert kept.settle("k", 150.0, SLOW) == (150.0, SLOW), "nobody knows any more"
+
+
 def test_a_device_that_has_become_slower_has_a_new_time_with_the_second_that_says_so() -> None:
     kept = ReferenceTimes()
     kept.settle("k", 100.0, SHARP)

@@ -5,12 +5,12 @@ earlier verdict gives up the same minute, and gains steadiness (all candidates o
 and time (windows go on only until the candidate's figure is sharp). What keeps it honest: the reference still takes
 part, since its outputs are what timed outputs are compared with, so that a rough time of it comes for nothing.
 If that is lower than the kept figure by more than both intervals, the kept one is thrown away and this verdict stands
-on its own measurement. A kept figure also lapses by age and by number of uses.
+on its own measurement. A kept figure is also worn out, by age and by number of uses: then it is measured anew.
 
 If it is higher, the device has drifted, or the candidate has slowed its reference: work that it left on the device goes
 on while its processes stand still. So nobody gains by it at once. The kept figure stands for this verdict, and the next
 one's is measured sharply: if that is as high, it is kept from then on; if not, the kept one stands as before. (Two in a
-row that slow it by the same are believed.)
+row that slow it by the same are believed.) One that is worn out stands for that much, too, for an hour.
 
 What launches bind takes longer on cores that are slow, and that is no drift of the device: the candidate may have had
 quicker ones. So there the kept figure stands if it is the lower one, and what was measured is not kept.
@@ -28,6 +28,8 @@ from kerneldojo.schema import content_hash
 
 MOST_USES = 50
 LONGEST_SECONDS = 600.0
+REMEMBERED_SECONDS = 3600.0
+"""After which a figure that is worn out bounds nothing any more."""
 MOST_KEPT = 512
 SHARP = 0.03
 """Part of a figure that its interval has, at most, if the figure is to stand against one that is kept."""
@@ -49,10 +51,17 @@ class ReferenceTimes:
     Args:
         most_uses: verdicts that one figure serves.
         longest_seconds: how long it serves at most.
+        remembered_seconds: how long nobody is credited with a slower reference at once.
     """
 
-    def __init__(self, most_uses: int = MOST_USES, longest_seconds: float = LONGEST_SECONDS) -> None:
+    def __init__(
+        self,
+        most_uses: int = MOST_USES,
+        longest_seconds: float = LONGEST_SECONDS,
+        remembered_seconds: float = REMEMBERED_SECONDS,
+    ) -> None:
         self._most_uses, self._longest_seconds = most_uses, longest_seconds
+        self._remembered_seconds = remembered_seconds
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -63,8 +72,8 @@ class ReferenceTimes:
     def kept_us(self, key: str) -> float | None:
         """What a call takes by the figure that is kept and may still be used; None if there is none without doubt."""
         with self._lock:
-            kept = self._fresh(key)
-            return kept.per_call_us if kept is not None and kept.doubt is None else None
+            kept = self._remembered(key)
+            return None if kept is None or kept.doubt is not None or self._is_worn(kept) else kept.per_call_us
 
     def settle(
         self, key: str, per_call_us: float, interval_us: tuple[float, float], *, is_slowed: bool = False
@@ -76,36 +85,58 @@ class ReferenceTimes:
             per_call_us, interval_us: as measured.
             is_slowed: whether launches may bind it, and the cores were slow.
         """
+        measured = per_call_us, interval_us
         with self._lock:
-            kept = self._fresh(key)
-            was_slowed = is_slowed and kept is not None and per_call_us > kept.per_call_us
-            if kept is not None and (was_slowed or _overlap(kept.interval_us, interval_us)):
-                kept.num_uses, kept.doubt = kept.num_uses + 1, None
-                if _width(interval_us) < _width(kept.interval_us) and not is_slowed:  # Sharper than what was kept.
-                    kept.per_call_us, kept.interval_us = per_call_us, interval_us
+            kept = self._remembered(key)
+            if kept is None:
+                self._keep(key, *measured, is_slowed=is_slowed)
+                return measured
+            is_higher = per_call_us > kept.per_call_us
+            if (is_slowed and is_higher) or _overlap(kept.interval_us, interval_us):
+                return self._agreed(key, kept, *measured, is_slowed=is_slowed)
+            if is_higher and not (
+                kept.doubt is not None and _is_sharp(*measured) and _overlap(kept.doubt, interval_us)
+            ):
+                kept.num_uses, kept.doubt = kept.num_uses + 1, interval_us
                 return kept.per_call_us, kept.interval_us
-            if kept is not None and per_call_us > kept.per_call_us:
-                is_sharp = _width(interval_us) <= SHARP * per_call_us
-                is_confirmed = is_sharp and kept.doubt is not None and _overlap(kept.doubt, interval_us)
-                if not is_confirmed:
-                    kept.num_uses, kept.doubt = kept.num_uses + 1, interval_us
-                    return kept.per_call_us, kept.interval_us
-                kept = None  # Measured sharply, for there was doubt: this one is kept.
-            self._kept.pop(key, None)
-            if kept is None and not is_slowed:  # After a drift this one is not sharp: the next verdict's will be.
-                self._kept[key] = _Kept(per_call_us, interval_us, time.monotonic())
-                while len(self._kept) > MOST_KEPT:
-                    self._kept.popitem(last=False)
-            return per_call_us, interval_us
+            del self._kept[key]
+            if is_higher:  # Measured sharply, for there was doubt; a lower one is not, and the next verdict's will be.
+                self._keep(key, *measured, is_slowed=is_slowed)
+            return measured
 
-    def _fresh(self, key: str) -> _Kept | None:
+    def _agreed(
+        self, key: str, kept: _Kept, per_call_us: float, interval_us: tuple[float, float], *, is_slowed: bool
+    ) -> tuple[float, tuple[float, float]]:
+        """The figure to use where what was measured says nothing against the kept one."""
+        kept.doubt = None
+        if self._is_worn(kept) and not is_slowed:
+            self._keep(key, per_call_us, interval_us, is_slowed=is_slowed)
+            return per_call_us, interval_us
+        kept.num_uses += 1
+        if _width(interval_us) < _width(kept.interval_us) and not is_slowed:  # Sharper than what was kept.
+            kept.per_call_us, kept.interval_us = per_call_us, interval_us
+        return kept.per_call_us, kept.interval_us
+
+    def _keep(self, key: str, per_call_us: float, interval_us: tuple[float, float], *, is_slowed: bool) -> None:
+        if is_slowed:
+            return
+        self._kept[key] = _Kept(per_call_us, interval_us, time.monotonic())
+        while len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+
+    def _is_worn(self, kept: _Kept) -> bool:
+        return kept.num_uses >= self._most_uses or time.monotonic() - kept.taken > self._longest_seconds
+
+    def _remembered(self, key: str) -> _Kept | None:
         kept = self._kept.get(key)
-        if kept is None:
-            return None
-        if kept.num_uses >= self._most_uses or time.monotonic() - kept.taken > self._longest_seconds:
+        if kept is not None and time.monotonic() - kept.taken > self._remembered_seconds:
             del self._kept[key]
             return None
         return kept
+
+
+def _is_sharp(per_call_us: float, interval_us: tuple[float, float]) -> bool:
+    return _width(interval_us) <= SHARP * per_call_us
 
 
 def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
