@@ -242,23 +242,27 @@ def test_a_queue_of_which_nothing_can_be_served_is_not_searched() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.booleans()), max_size=40),
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.booleans(), st.sampled_from([0, 0, 2, 3, 5])),
+        max_size=40,
+    ),
     st.integers(0, 5),
 )
 def test_a_tasks_position_is_the_number_of_its_clients_that_go_before_it(
-    tasks: list[tuple[str, int, bool]], num_taken: int
+    tasks: list[tuple[str, int, bool, int]], num_taken: int
 ) -> None:
     queue = FairQueue()
-    for number, (client, priority, _) in enumerate(tasks):
-        queue.push(Entry(str(number), number, client, priority, 1))
-    for number, (_, _, is_cancelled) in enumerate(tasks):
+    for number, (client, priority, _, num_deaths) in enumerate(tasks):
+        queue.push(Entry(str(number), number, client, priority, 1, num_deaths=num_deaths))
+    for number, (_, _, is_cancelled, _) in enumerate(tasks):
         if is_cancelled:
             queue.remove(str(number))
     taken = [entry for _ in range(num_taken) if (entry := queue.pop(Counter())) is not None]
     for entry in taken[::2]:
         queue.push(entry)  # Given back by an executor.
     left = {number: task for number, task in enumerate(tasks) if str(number) in queue}
-    for number, (client, priority, _) in left.items():
-        before = sum(one == client and (-rank, n) < (-priority, number) for n, (one, rank, _) in left.items())
+    goes = {n: (-priority, max(2, num_deaths), n) for n, (_, priority, _, num_deaths) in left.items()}
+    for number, (client, _, _, _) in left.items():
+        before = sum(one == client and goes[n] < goes[number] for n, (one, _, _, _) in left.items())
         assert queue.position(str(number)) == before
     assert queue.position("nobody") is None

@@ -91,7 +91,7 @@ class FairQueue:
     def position(self, task_id: str) -> int | None:
         """Tasks of its client that go before it, whatever device is free first; None if it does not wait."""
         entry = self._entries.get(task_id)
-        return None if entry is None else self._standing.num_before(entry.client, entry.priority, entry.sequence)
+        return None if entry is None else self._standing.num_before(entry.client, entry.rank, entry.sequence)
 
     def devices(self) -> Iterable[str]:
         """What the waiting tasks ask for."""
@@ -106,7 +106,7 @@ class FairQueue:
         self._waiting[entry.client] += 1
         self._wanted[entry.device] += 1
         self._served.setdefault(entry.client, 0)
-        self._standing.add(entry.client, entry.priority, entry.sequence)
+        self._standing.add(entry.client, entry.rank, entry.sequence)
         self.num_bytes += entry.num_bytes
 
     def remove(self, task_id: str) -> bool:
@@ -202,7 +202,7 @@ class FairQueue:
 
     def _forget(self, entry: Entry) -> None:
         del self._entries[entry.id]
-        self._standing.remove(entry.client, entry.priority, entry.sequence)
+        self._standing.remove(entry.client, entry.rank, entry.sequence)
         self._overtaken.pop(entry.id, None)
         self.num_bytes -= entry.num_bytes
         self._wanted[entry.device] -= 1
