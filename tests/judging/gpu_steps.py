@@ -24,6 +24,7 @@ from kerneldojo.judging.outputs import is_right
 from kerneldojo.judging.processes import ForkServer, Session
 from kerneldojo.judging.protocol import Protocol, protocol
 from kerneldojo.judging.reference import Reference
+from kerneldojo.judging.reference_times import Settled
 from kerneldojo.judging.rounds import secret_seed
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.shares import Shares
@@ -154,6 +155,10 @@ class Windows:
         """Of the reference's output."""
         self.drawn: list[list[bool]] = []
         """Which calls were placebos, verdict by verdict."""
+        self.doubtful: Settled | None = None
+        """The reference's figure, if nobody has seen it before."""
+        self.credited: list[Settled] = []
+        """What candidates were held against, once it was confirmed."""
         self.everybody: list[Session] = []
         self.profile = Profile()
 
@@ -166,6 +171,7 @@ class Windows:
         match.result = SimpleNamespace(fitted={}, series={"contestant": quick, "reference": quick})
         match.reference_changes_inputs, match.inputs = False, Inputs()
         match.layouts, match.outputs = ["dense"], [self.layout]
+        match.doubtful, match.arguments = self.doubtful, SimpleNamespace(of=lambda _: [])
         return match
 
     post_twin = staticmethod(preparation.post_twin)
@@ -206,6 +212,9 @@ class Windows:
     def finish(self, *at: Any) -> None:
         """There is no clock; that something was found, though."""
         at[3].full_fit = SimpleNamespace()
+
+    def credit(self, _: Any, __: Any, settled: Settled) -> None:
+        self.credited.append(settled)
 
 
 TWIN = replace(protocol("quick"), twin_share=1.0)

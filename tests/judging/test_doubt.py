@@ -17,7 +17,7 @@ from kerneldojo.devices.cuda.trials import Trials
 from kerneldojo.judging import figures
 from kerneldojo.judging.preparation import Prepared
 from kerneldojo.judging.protocol import protocol
-from kerneldojo.judging.reference_times import ReferenceTimes
+from kerneldojo.judging.reference_times import ReferenceTimes, Settled, reference_key
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Problem
 
@@ -176,23 +176,34 @@ def filled(
     return findings
 
 
-@pytest.mark.parametrize(("theirs_us", "has_drifted"), [(26.0, False), (90.0, True)])
-def test_a_reference_on_slow_cores_is_held_against_its_own_time_on_quick_ones(
-    theirs_us: float, has_drifted: bool
+def known(per_call_us: float) -> ReferenceTimes:
+    """Of the problem that is `filled` in, and confirmed."""
+    times = ReferenceTimes()
+    findings = Findings(
+        Problem(name="p", source="pass"), Candidate(source="pass"), protocol("standard"), device="cuda:0"
+    )
+    interval_us = (0.99 * per_call_us, 1.01 * per_call_us)
+    times.confirm(reference_key(findings), Settled(per_call_us, interval_us), (per_call_us, interval_us))
+    return times
+
+
+def test_a_reference_on_slow_cores_is_held_against_its_own_time_on_quick_ones() -> None:
+    """A candidate of 20 us against 17.7 that take 26 then is no faster for it."""
+    found = filled(series(20.0, 110.0), slowness=1.8, theirs_us=26.0, reference_times=known(17.7))
+    assert found.speedup == pytest.approx(17.7 / 20.0, rel=0.03)
+
+
+@pytest.mark.parametrize("reference_times", [None, known(17.7), ReferenceTimes()], ids=["none", "known", "unknown"])
+def test_a_reference_that_is_slower_than_anybody_knows_is_credited_only_when_it_is_confirmed(
+    reference_times: ReferenceTimes | None,
 ) -> None:
-    """A candidate of 20 us against 17.7 that take 26 then is no faster for it; what no launch binds may have drifted,
-    or been slowed by the candidate: that counts from the second verdict on that finds it."""
-    known = ReferenceTimes()
-    filled(series(20.0, 110.0), slowness=1.0, theirs_us=17.7, reference_times=known)
-    for count in (1, 2):
-        found = filled(series(20.0, 110.0), slowness=1.8, theirs_us=theirs_us, reference_times=known)
-        is_credited = has_drifted and count == 2
-        assert found.speedup == pytest.approx((theirs_us if is_credited else 17.7) / 20.0, rel=0.03)
-        assert any("took longer than in earlier verdicts" in note for note in found.notes) is (
-            has_drifted and not is_credited
-        )
-    again = filled(series(20.0, 110.0), slowness=1.0, theirs_us=17.7, reference_times=known)
-    assert again.speedup == pytest.approx(17.7 / 20.0, rel=0.03)
+    """What no launch binds may have drifted, or been slowed by the candidate."""
+    found = filled(series(20.0, 110.0), slowness=1.8, theirs_us=90.0, reference_times=reference_times)
+    assert found.naive_speedup == pytest.approx(90.0 / 20.0, rel=0.03)
+    if reference_times is None:
+        assert found.speedup == found.naive_speedup
+    else:
+        assert found.speedup is None
 
 
 @pytest.mark.parametrize("sleep_us", [0.0, 500.0])

@@ -12,6 +12,7 @@ import torch
 
 from kerneldojo.contestant.arena import Packer
 from kerneldojo.contestant.failure import describe
+from kerneldojo.devices.cuda.first_look import FirstLook
 from kerneldojo.devices.cuda.platform import CudaPlatform
 from kerneldojo.judging import audits, preparation
 from kerneldojo.judging.alone import Alone, whole
@@ -71,7 +72,7 @@ def _given(session: Session) -> Any:
 def test_results_that_do_not_fit_lack_memory_of_the_device() -> None:
     """So they are judged again where there is more, as for any other want of it."""
     arena = host_arena(1 << 20)
-    platform: Any = SimpleNamespace(device=torch.device("cuda", 0), arena=arena, _placed=[])
+    platform: Any = SimpleNamespace(device=torch.device("cuda", 0), arena=arena, _placed=[], _first_look=FirstLook())
     packer = Packer(arena)
     with pytest.raises(torch.OutOfMemoryError, match="4194304 bytes needed") as caught:
         CudaPlatform.place(platform, torch.zeros(1 << 20), packer)

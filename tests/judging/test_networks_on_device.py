@@ -112,7 +112,7 @@ def test_an_honest_candidate_passes(judge: Judge, problem: Problem) -> None:
 
 def test_heavy_weights_are_judged_alone_against_a_poorer_oracle(judge: Judge) -> None:
     found = _verdict(judge, HEAVY, COPY)
-    assert found.oracle == "float32"
+    assert found.protocol.oracle == "float32"
     assert judge._gpus[0].large[HEAVY.hash] == 1
 
 

@@ -80,6 +80,9 @@ class HostPlatform:
         del storage
         return view
 
+    def look(self, outputs: Any) -> None:
+        """What a call returns is there when it returns."""
+
     def place(self, tensor: torch.Tensor, packer: Packer) -> Slot:
         """Copy into the arena; only strides without holes or overlap are kept."""
         return packer.put(tensor if _can_keep_strides(tensor) else tensor.contiguous())

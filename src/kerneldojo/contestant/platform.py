@@ -66,6 +66,10 @@ class Platform(Protocol):
         """A tensor over shared memory, as an input to hosted code."""
         ...
 
+    def look(self, outputs: Any) -> None:
+        """See what a call has just returned, as whoever uses it next would; what `place` makes of it has that."""
+        ...
+
     def place(self, tensor: torch.Tensor, packer: Packer) -> Slot:
         """Make an output visible to the judge."""
         ...

@@ -175,6 +175,7 @@ class Runner:
             with torch.no_grad(), self._platform.called(instance, arguments, silenced=silenced) as record:
                 started = time.perf_counter()
                 outputs = record.outputs = instance(*arguments)
+                self._platform.look(outputs)
                 elapsed = time.perf_counter() - started
             if command.get("hold"):
                 self._held[command["hold"]] = outputs

@@ -19,7 +19,7 @@ from kerneldojo.judging.contestant import Answer
 from kerneldojo.judging.inspection import Witness
 from kerneldojo.judging.outputs import check_outputs
 from kerneldojo.judging.preparation import Prepared
-from kerneldojo.judging.reference_times import reference_key
+from kerneldojo.judging.reference_times import Settled, reference_key
 from kerneldojo.judging.rounds import Match, secret_seed
 from kerneldojo.judging.ruling import Ruling, exploit
 from kerneldojo.judging.verdict import SLOW_HOST, Findings
@@ -27,6 +27,8 @@ from kerneldojo.schema import Roofline, Status, Timing
 
 MAY_BE_LAUNCHES_US = 70.0
 """No launch binds what is slower: nearly all of the suite's kernels that differ between verdicts are quicker."""
+SCATTERED = "times scattered: of the intervals, the ends count that do the candidate no favour"
+"""Said of a verdict in which one of the two figures is blurred."""
 MOSTLY = 0.7
 """Nor what the memory needs for the problem's own data for more than this part of it."""
 
@@ -117,7 +119,7 @@ def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings, slo
     while inspection.witnesses:
         _check(match, inspection.witnesses.pop(), prepared.arguments.values)
     _check_before_the_clock(prepared.result)
-    _fill(bench, findings, match, prepared.result, slowness)
+    prepared.doubtful = _fill(bench, findings, match, prepared.result, slowness)
     _hold_against_limit(bench, findings)
 
 
@@ -157,39 +159,34 @@ def _check(match: Match, witness: Witness, values: Any) -> None:
         raise exploit("wrong_when_timed", "its outputs were right in the rounds and wrong in timed calls") from None
 
 
-def _fill(bench: Any, findings: Findings, match: Match, result: Trials, slowness: float) -> None:
+def _fill(bench: Any, findings: Findings, match: Match, result: Trials, slowness: float) -> Settled | None:
+    """The figures; if the reference's is one that is to be confirmed (`credit`), that."""
     fits = result.fitted
     if "contestant" not in fits or "reference" not in fits:
         raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the device was disturbed during all windows")
     mine, theirs = fits["contestant"], fits["reference"]
     charge = charge_of(result.series, fits, "contestant", "reference", slowness)
-    reference_us, interval_us = theirs.per_call_us, theirs.interval_us
+    settled = Settled(theirs.per_call_us, theirs.interval_us)
     if bench.reference_times is not None:
-        is_slowed = slowness > SLOW_HOST and _may_be_launches(bench, findings, reference_us)
-        reference_us, interval_us = bench.reference_times.settle(
-            reference_key(findings), reference_us, interval_us, is_slowed=is_slowed
+        is_slowed = slowness > SLOW_HOST and _may_be_launches(bench, findings, theirs.per_call_us)
+        settled = bench.reference_times.settle(
+            reference_key(findings), theirs.per_call_us, theirs.interval_us, is_slowed=is_slowed
         )
-        if interval_us[1] < theirs.interval_us[0] and not is_slowed:
-            findings.notes.append("its reference took longer than in earlier verdicts, whose time counts")
     # Of calls that were computed at once the mean is no bound.
     most_us = math.inf if charge.batched else mine.mean_us
     mine_us = charges.no_less(charge.per_call_us, charge.interval_us, most_us)
-    theirs_us = charges.no_more(reference_us, interval_us)
-    if theirs_us <= 0:
-        raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the host was too busy for times to be taken")
-    if (mine_us, theirs_us) != (charge.per_call_us, reference_us):
-        findings.notes.append("times scattered: of the intervals, the ends count that do the candidate no favour")
+    if mine_us != charge.per_call_us:
+        findings.notes.append(SCATTERED)
     if (early := _early_us(result)) > head_starts.EARLY_US:
         findings.notes.append(f"paid for {early - head_starts.EARLY_US:.0f} us before the calls of each window")
-    findings.reference_timing = _timing(result, result.series["reference"], theirs_us, interval_us)
     findings.timing = _timing(result, result.series["contestant"], mine_us, charge.interval_us).model_copy(
         update={
             "first_call_ms": 1000 * match.seen.first_call_seconds or None,
             "construction_ms": 1000 * match.contestant.construction_seconds or None,
         }
     )
-    findings.naive_speedup = findings.speedup
     findings.full_fit, findings.slowness = mine, slowness
+    findings.naive_speedup = max(0.0, settled.per_call_us) / mine_us or None
     is_silent = "twin" in fits and not result.series["twin"].failed
     if is_silent:
         findings.silenced_us = fits["twin"].per_call_us, fits["twin"].relative_error * fits["twin"].per_call_us
@@ -197,6 +194,29 @@ def _fill(bench: Any, findings: Findings, match: Match, result: Trials, slowness
         findings.notes.append(f"the device was throttled while it was timed: {', '.join(result.watch.reasons)}")
     if charge.batched:
         findings.notes.append(f"charged as single calls: {charge.evidence}")
+    if settled.is_doubtful:
+        return settled
+    credit(findings, result, settled)
+    return None
+
+
+def credit(findings: Findings, result: Trials, settled: Settled) -> None:
+    """Fill in what the candidate's time is held against.
+
+    Args:
+        findings: to be filled in.
+        result: of the series.
+        settled: the reference's figure, which nobody doubts.
+
+    Raises:
+        Ruling: nothing was measured.
+    """
+    theirs_us = charges.no_more(settled.per_call_us, settled.interval_us)
+    if theirs_us <= 0:
+        raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the host was too busy for times to be taken")
+    if theirs_us != settled.per_call_us and SCATTERED not in findings.notes:
+        findings.notes.append(SCATTERED)
+    findings.reference_timing = _timing(result, result.series["reference"], theirs_us, settled.interval_us)
 
 
 def _timing(result: Trials, series: Series, per_call_us: float, interval_us: tuple[float, float]) -> Timing:

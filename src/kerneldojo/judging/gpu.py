@@ -39,7 +39,7 @@ class CudaBench(Bench):
     Args:
         index: CUDA device.
         num_verdicts: verdicts at once, fewer where its memory does not allow so many; they share its memory evenly.
-        reuse_reference_times: whether a problem's reference time serves several verdicts.
+        reuse_reference_times: whether a problem's reference time serves several verdicts; it bounds others in any case.
         cores: those that this device has to itself, of which some are reserved for windows; by default its even share
             of those that this process may use.
         pace: how its windows follow each other.
@@ -84,7 +84,7 @@ class CudaBench(Bench):
         self.index = index
         self.name = properties.name
         self.clock = clock
-        self.reference_times = ReferenceTimes() if reuse_reference_times else None
+        self.reference_times = ReferenceTimes(is_reused=reuse_reference_times)
         self._stopwatch: Stopwatch | None = None
         self._spare = Spare(index) if self.pace.recycle_memory else None
 

@@ -19,6 +19,7 @@ from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.inspection import Inspection
 from kerneldojo.judging.outputs import check_kinds
+from kerneldojo.judging.reference_times import Settled
 from kerneldojo.judging.rounds import Match, secret_seed
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.sides import ArgumentSets, compile_baseline
@@ -53,6 +54,8 @@ class Prepared:
     """What the last run of windows showed."""
     inspection: Inspection | None = None
     """What was kept of its outputs."""
+    doubtful: Settled | None = None
+    """The reference's figure, if it is to be confirmed when the candidate is dead."""
 
 
 def draw(match: Match, region_bytes: int, *, is_large: bool = False) -> list[Any]:

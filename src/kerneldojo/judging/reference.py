@@ -80,6 +80,8 @@ class Reference:
         """Verdicts that it has served, the present one included."""
         self.is_doubtful = False
         """Whether it ever did what it should not: then it serves no other verdict."""
+        self.begun = ""
+        """The instance that was made last: all others are forgotten."""
         self._is_loaded = False
 
     def renew(self, patience: float) -> None:
@@ -137,6 +139,7 @@ class Reference:
         With `negative` weights are as `distributions.has_negative_weights` asks for them.
         """
         self.hosted.clear()
+        self.begun = instance
         answer = self._ask(
             "begin",
             "get_init_inputs or constructor",

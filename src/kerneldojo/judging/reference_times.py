@@ -8,9 +8,9 @@ If that is lower than the kept figure by more than both intervals, the kept one 
 on its own measurement. A kept figure is also worn out, by age and by number of uses: then it is measured anew.
 
 If it is higher, the device has drifted, or the candidate has slowed its reference: work that it left on the device goes
-on while its processes stand still. So nobody gains by it at once. The kept figure stands for this verdict, and the next
-one's is measured sharply: if that is as high, it is kept from then on; if not, the kept one stands as before. (Two in a
-row that slow it by the same are believed.) One that is worn out stands for that much, too, for an hour.
+on while its processes stand still (seen on an H200: a copy with a kernel behind it made a reference of 85 us take 94).
+So a higher one is credited only once it is confirmed: the reference is timed again when the candidate's processes are
+dead (`confirmation`), and so it is where nothing was known. What is kept bounds for an hour, be it worn out or not.
 
 What launches bind takes longer on cores that are slow, and that is no drift of the device: the candidate may have had
 quicker ones. So there the kept figure stands if it is the lower one, and what was measured is not kept.
@@ -21,45 +21,58 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import content_hash
+
+Interval = tuple[float, float]
+"""A 95 % interval, in microseconds a call."""
 
 MOST_USES = 50
 LONGEST_SECONDS = 600.0
 REMEMBERED_SECONDS = 3600.0
 """After which a figure that is worn out bounds nothing any more."""
 MOST_KEPT = 512
-SHARP = 0.03
-"""Part of a figure that its interval has, at most, if the figure is to stand against one that is kept."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What a verdict is to be held against."""
+
+    per_call_us: float
+    interval_us: Interval
+    is_doubtful: bool = False
+    """Whether it is more than anybody has seen, so that it needs to be confirmed."""
 
 
 @dataclass
 class _Kept:
     per_call_us: float
-    interval_us: tuple[float, float]
+    interval_us: Interval
     taken: float
     num_uses: int = 0
-    doubt: tuple[float, float] | None = None
-    """The interval of a verdict that found it to be too low."""
 
 
 class ReferenceTimes:
     """Figures by key (problem hash, baseline, class of arithmetic); one of these a device. Thread-safe.
 
     Args:
+        is_reused: whether a kept figure stands for what would be measured; else it only bounds that.
         most_uses: verdicts that one figure serves.
         longest_seconds: how long it serves at most.
-        remembered_seconds: how long nobody is credited with a slower reference at once.
+        remembered_seconds: how long it bounds others.
     """
 
     def __init__(
         self,
+        *,
+        is_reused: bool = True,
         most_uses: int = MOST_USES,
         longest_seconds: float = LONGEST_SECONDS,
         remembered_seconds: float = REMEMBERED_SECONDS,
     ) -> None:
+        self._is_reused = is_reused
         self._most_uses, self._longest_seconds = most_uses, longest_seconds
         self._remembered_seconds = remembered_seconds
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
@@ -70,57 +83,71 @@ class ReferenceTimes:
         return self.kept_us(key) is not None
 
     def kept_us(self, key: str) -> float | None:
-        """What a call takes by the figure that is kept and may still be used; None if there is none without doubt."""
+        """What a call takes by the figure that is kept and may still be used; None if there is none."""
         with self._lock:
             kept = self._remembered(key)
-            return None if kept is None or kept.doubt is not None or self._is_worn(kept) else kept.per_call_us
+            return kept.per_call_us if kept is not None and self._is_reused and not self._is_worn(kept) else None
 
-    def settle(
-        self, key: str, per_call_us: float, interval_us: tuple[float, float], *, is_slowed: bool = False
-    ) -> tuple[float, tuple[float, float]]:
-        """The figure to use, given what was measured just now, with its 95 % interval; both in microseconds a call.
+    def settle(self, key: str, per_call_us: float, interval_us: Interval, *, is_slowed: bool = False) -> Settled:
+        """The figure to use, given what was measured just now; what is doubtful is not kept before it is confirmed.
 
         Args:
             key: see `reference_key`.
             per_call_us, interval_us: as measured.
-            is_slowed: whether launches may bind it, and the cores were slow.
+            is_slowed: whether launches may bind it, and the cores were slow: then nobody doubts it, or keeps it.
         """
-        measured = per_call_us, interval_us
+        measured = Settled(per_call_us, interval_us)
         with self._lock:
             kept = self._remembered(key)
             if kept is None:
-                self._keep(key, *measured, is_slowed=is_slowed)
-                return measured
+                return measured if is_slowed else replace(measured, is_doubtful=True)
             is_higher = per_call_us > kept.per_call_us
             if (is_slowed and is_higher) or _overlap(kept.interval_us, interval_us):
-                return self._agreed(key, kept, *measured, is_slowed=is_slowed)
-            if is_higher and not (
-                kept.doubt is not None and _is_sharp(*measured) and _overlap(kept.doubt, interval_us)
-            ):
-                kept.num_uses, kept.doubt = kept.num_uses + 1, interval_us
-                return kept.per_call_us, kept.interval_us
-            del self._kept[key]
-            if is_higher:  # Measured sharply, for there was doubt; a lower one is not, and the next verdict's will be.
-                self._keep(key, *measured, is_slowed=is_slowed)
+                return self._agreed(key, kept, measured, is_slowed=is_slowed)
+            if is_higher:
+                return replace(measured, is_doubtful=True)
+            del self._kept[key]  # Where it is reused, a lower one is not measured sharply: the next verdict's will be.
+            if not self._is_reused:
+                self._keep(key, measured)
             return measured
 
-    def _agreed(
-        self, key: str, kept: _Kept, per_call_us: float, interval_us: tuple[float, float], *, is_slowed: bool
-    ) -> tuple[float, tuple[float, float]]:
-        """The figure to use where what was measured says nothing against the kept one."""
-        kept.doubt = None
-        if self._is_worn(kept) and not is_slowed:
-            self._keep(key, per_call_us, interval_us, is_slowed=is_slowed)
-            return per_call_us, interval_us
-        kept.num_uses += 1
-        if _width(interval_us) < _width(kept.interval_us) and not is_slowed:  # Sharper than what was kept.
-            kept.per_call_us, kept.interval_us = per_call_us, interval_us
-        return kept.per_call_us, kept.interval_us
+    def confirm(self, key: str, measured: Settled, alone: tuple[float, Interval]) -> Settled:
+        """The figure to use instead of a doubtful one, given what the reference took with nobody there to slow it.
 
-    def _keep(self, key: str, per_call_us: float, interval_us: tuple[float, float], *, is_slowed: bool) -> None:
-        if is_slowed:
-            return
-        self._kept[key] = _Kept(per_call_us, interval_us, time.monotonic())
+        Args:
+            key: see `reference_key`.
+            measured: the doubtful one.
+            alone: figure and interval of the other.
+        """
+        per_call_us, interval_us = alone
+        is_borne_out = interval_us[1] >= measured.interval_us[0]
+        is_sharper = _width(measured.interval_us) <= _width(interval_us)
+        found = Settled(per_call_us, interval_us)
+        if is_borne_out and is_sharper:
+            found = replace(measured, is_doubtful=False)
+        with self._lock:
+            kept = self._remembered(key)
+            if kept is not None and not is_borne_out and _overlap(kept.interval_us, interval_us):
+                kept.num_uses += 1
+                return Settled(kept.per_call_us, kept.interval_us)
+            self._keep(key, found)
+            return found
+
+    def _agreed(self, key: str, kept: _Kept, measured: Settled, *, is_slowed: bool) -> Settled:
+        """The figure to use where what was measured says nothing against the kept one."""
+        if self._is_worn(kept) and not is_slowed:
+            self._keep(key, measured)
+            return measured
+        kept.num_uses += 1
+        if _width(measured.interval_us) < _width(kept.interval_us) and not is_slowed:  # Sharper than what was kept.
+            kept.per_call_us, kept.interval_us = measured.per_call_us, measured.interval_us
+        is_lower = measured.per_call_us < kept.per_call_us
+        if not self._is_reused and (is_lower or not is_slowed):
+            return measured
+        return Settled(kept.per_call_us, kept.interval_us)
+
+    def _keep(self, key: str, found: Settled) -> None:
+        self._kept[key] = _Kept(found.per_call_us, found.interval_us, time.monotonic())
         while len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
 
@@ -135,15 +162,11 @@ class ReferenceTimes:
         return kept
 
 
-def _is_sharp(per_call_us: float, interval_us: tuple[float, float]) -> bool:
-    return _width(interval_us) <= SHARP * per_call_us
-
-
-def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
+def _overlap(one: Interval, other: Interval) -> bool:
     return one[0] <= other[1] and other[0] <= one[1]
 
 
-def _width(interval: tuple[float, float]) -> float:
+def _width(interval: Interval) -> float:
     return interval[1] - interval[0]
 
 

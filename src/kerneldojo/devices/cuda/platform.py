@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from kerneldojo.devices.cuda import profiler, toolchain, warm
+from kerneldojo.devices.cuda import first_look, profiler, toolchain, warm
 from kerneldojo.devices.cuda.arena import CudaArena
 from kerneldojo.devices.cuda.build import Builder, Workshop
 from kerneldojo.devices.cuda.calls import CallLoop
@@ -68,6 +68,9 @@ class CudaPlatform:
         self._inputs: list[tuple[int, int]] = []
         self._placed: list[torch.Tensor] = []
         """Results that the judge reads where they lie."""
+        self._first_look = first_look.FirstLook()
+        self._later: list[tuple[torch.Tensor, torch.Tensor]] = []
+        """What was found at their ends at first: written there once the device is done."""
         torch.cuda._lazy_call(self._presence.map)  # pyright: ignore[reportPrivateUsage] - as torch's own modules do
 
     # What `kerneldojo.contestant.platform.Platform` asks for
@@ -101,6 +104,7 @@ class CudaPlatform:
     def renew(self) -> None:
         """See `Platform.renew`."""
         self._placed.clear()
+        self._first_look.forget()
 
     def settle(self) -> bool:
         """See `Platform.settle`."""
@@ -117,6 +121,11 @@ class CudaPlatform:
         self._inputs.append((view.data_ptr(), end))
         return view
 
+    def look(self, outputs: Any) -> None:
+        """See `Platform.look`."""
+        if self._presence.is_mapped:
+            self._first_look.take(outputs)
+
     def place(self, tensor: torch.Tensor, packer: Any) -> Any:
         """Copy an output to the exchange, strides kept if they are dense; or name it where it lies in the heap.
 
@@ -125,15 +134,21 @@ class CudaPlatform:
         """
         dense = torch.ops.aten.is_non_overlapping_and_dense(tensor)
         tensor = tensor if dense else tensor.contiguous()
+        found = self._first_look.of(tensor)
         if packer.in_place and tensor.device == self.device and tensor.numel():
             offset = self.arena.offset_in_heap(tensor.data_ptr(), tensor.numel() * tensor.element_size())
             if offset is not None:
                 self._placed.append(tensor)
+                if found is not None:
+                    self._later.append((found, tensor))
                 return packer.name(offset, tensor)
         try:
-            return packer.put(tensor)
+            slot = packer.put(tensor)
         except MemoryError as error:
             raise torch.OutOfMemoryError(f"CUDA out of memory: {error}") from None
+        if found is not None:
+            first_look.stand_in(found, self.arena.view(slot))
+        return slot
 
     def is_ours(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is on this device."""
@@ -195,6 +210,10 @@ class CudaPlatform:
         """Wait until the device has done everything, on all streams; without a context there is nothing."""
         if self._presence.is_mapped:
             torch.cuda.synchronize(self.device)
+            if self._later:
+                while self._later:
+                    first_look.stand_in(*self._later.pop())
+                torch.cuda.synchronize(self.device)
             self._presence.heap.reclaim()
 
     # Operations of its own: `{"op": "platform", "what": ...}`

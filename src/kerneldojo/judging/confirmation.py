@@ -1,0 +1,113 @@
+"""A reference's time, taken when nobody is alive who could slow it.
+
+While the reference is timed its candidate stands still, and what that left on the device goes on: no stop of a process
+stops a kernel. Once the process is dead its context is gone, and all that was queued in it. So a figure that nobody has
+seen before is taken again then: a few windows of the reference alone, which cost others some 50 ms, and nearly always
+the first verdict on a problem alone. What it computes on is what was there last; the caches are cold as ever.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from kerneldojo.devices.cuda import page as pages
+from kerneldojo.devices.cuda.fits import Fit, Window, fit
+from kerneldojo.devices.cuda.lengths import plan_lengths
+from kerneldojo.devices.cuda.sampling import draw_plan
+from kerneldojo.devices.cuda.window import Side, Stopwatch
+from kerneldojo.judging.ends import Failed, HostedEnd
+from kerneldojo.judging.preparation import Prepared
+from kerneldojo.judging.reference import Reference
+from kerneldojo.judging.rounds import Match
+from kerneldojo.judging.sides import LATE_SECONDS, SideEnded, compile_baseline, post_reference, side
+from kerneldojo.judging.verdict import Findings
+
+FEWEST, MOST = 9, 30
+"""Windows."""
+ENOUGH_SECONDS = 0.3
+"""After which there are no more than the fewest, be the figure sharp or not: of long calls few tell enough."""
+
+
+def prepare(prepared: Prepared, match: Match, findings: Findings) -> None:
+    """See that the reference can be timed again, while others may use the device: it may have been asked for `cause`.
+
+    Args:
+        prepared: with a series in it.
+        match: of the reference that was timed, and a contestant that is dead.
+        findings: how it was timed.
+
+    Raises:
+        Ruling: the reference broke.
+    """
+    if match.reference.begun != "timed":
+        match.conceive("timed")
+        compile_baseline(match.reference, prepared.arguments.of(match.reference.hosted), findings)
+
+
+def measure(bench: Any, prepared: Prepared, reference: Reference, findings: Findings) -> Fit:
+    """Time the reference alone; the device must be idle.
+
+    Args:
+        bench: whose stopwatch it is.
+        prepared: with a series in it, in which the reference was timed.
+        reference: whose last windows those were.
+        findings: how it was timed.
+
+    Raises:
+        Ruling: the reference broke, which is no fault of the candidate's.
+    """
+    assert prepared.result is not None
+    before = prepared.result.series["reference"].windows
+    longest = max((window.length for window in before), default=2)
+    is_warmed = any(window.is_warmed for window in before)
+    one = replace(side("reference", reference.hosted, prepared.outputs), is_trusted=True)
+    try:
+        post_reference(reference, findings)
+        try:
+            windows = _windows(bench.stopwatch, one, longest, findings.protocol.timing_error, is_warmed=is_warmed)
+        finally:
+            bench.stopwatch.end(one)
+            reference.hosted.session.collect(LATE_SECONDS)
+    except SideEnded as ended:
+        raise reference.fault(ended.end, "timed calls") from None
+    except HostedEnd as end:
+        raise reference.fault(end, "timed calls") from None
+    return fit(windows, is_trusted=True)
+
+
+def _windows(stopwatch: Stopwatch, one: Side, longest: int, target_error: float, *, is_warmed: bool) -> list[Window]:
+    """As many as it takes, of all lengths."""
+    windows: list[Window] = []
+    lengths: list[int] = []
+    start = time.monotonic()
+    while len(windows) < MOST:
+        if not lengths:
+            lengths = plan_lengths(longest, FEWEST, [index / (2 * FEWEST) for index in range(2 * FEWEST)])
+        windows.append(_window(stopwatch, one, lengths.pop(), len(windows), is_warmed=is_warmed))
+        if len(windows) >= FEWEST and not len(windows) % 3:  # As many of each kind of length.
+            is_sharp = fit(windows, is_trusted=True).relative_error <= target_error
+            if is_sharp or time.monotonic() - start > ENOUGH_SECONDS:
+                break
+    return windows
+
+
+def _window(stopwatch: Stopwatch, one: Side, length: int, number: int, *, is_warmed: bool) -> Window:
+    page = one.arena.page
+    page.put_last(0, page.last(0))  # The inputs stay as they are.
+    timed = stopwatch.time(one, length, draw_plan(length, one.layouts), is_warmed=is_warmed)
+    if timed.state != pages.OK:
+        raise SideEnded(one.name, Failed("runtime_error", "a call failed"))
+    stopwatch.order_release(one)
+    stopwatch.await_release(one)
+    return Window(
+        length,
+        timed.wall_us,
+        done_us=timed.done_us,
+        prime_us=timed.prime_us,
+        turn=number,
+        is_warmed=is_warmed,
+        taken_us=timed.taken_us,
+        prepare_us=timed.prepare_us,
+    )
