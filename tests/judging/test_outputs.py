@@ -14,8 +14,10 @@ from kerneldojo.judging.audits import RunnerReference
 from kerneldojo.judging.contestant import Answer, Delivery
 from kerneldojo.judging.outputs import check_buffers, check_inputs, check_outputs, is_right
 from kerneldojo.judging.reference import Expected
+from kerneldojo.judging.rounds import Rounds
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.languages import language_of
+from kerneldojo.problems.precision import tf32_emulation
 from kerneldojo.problems.reference import ReferenceFailed
 from kerneldojo.schema import Candidate
 
@@ -50,6 +52,27 @@ def test_an_integer_that_tf32_decides_otherwise_is_accepted_there() -> None:
     assert check_outputs(_answer(coarse), expected, 1, NOTHING).precision_class is None
     with pytest.raises(Ruling):
         check_outputs(_answer(coarse + 1), expected, 1, NOTHING)
+
+
+@pytest.mark.parametrize("arithmetic", ["native", "tf32"])
+def test_arithmetic_that_tolerances_do_not_tell_is_told_by_errors(arithmetic: str) -> None:
+    """A mean of gates of long products: in TF32 it is within what float32 may err, here and there or everywhere."""
+    torch.manual_seed(0)
+    seen = Rounds()
+    for _ in range(5):
+        x, w = torch.randn(64, 2048), torch.randn(256, 2048) / 78
+        native, truth = (torch.sigmoid(a @ b.t()).mean(dim=1) for a, b in ((x, w), (x.double(), w.double())))
+        with tf32_emulation():
+            coarse = torch.sigmoid(x @ w.t()).mean(dim=1)
+        runs = {"native": [native], "float64": [truth], "tf32": [coarse]}
+        expected = Expected(native, runs, {}, mutates_inputs=False, work=[])
+        got = {"native": native.double().add(3e-8).float(), "tf32": coarse}[arithmetic]
+        checked = check_outputs(_answer(got), expected, 1 << 20, NOTHING)
+        assert checked.precision_class == "ieee", "as far as tolerances go"
+        seen.told_class = checked.precision_class
+        seen.errors += checked.errors
+    assert len(seen.errors) == 5
+    assert seen.precision_class == {"native": "ieee", "tf32": "tf32"}[arithmetic]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.int64])

@@ -103,6 +103,18 @@ def test_tf32_is_a_class_that_can_be_refused() -> None:
     assert refused.status is Status.INCORRECT
 
 
+@pytest.mark.parametrize(("operands", "expected"), [("tf32", "tf32"), ("ieee", "ieee")])
+def test_the_class_is_that_of_products_behind_which_there_are_means(operands: str, expected: str) -> None:
+    """A reference that is timed in float32 may be seven times as slow as one in TF32."""
+    small = {"N = 4096": "N = 256", "GROUP = 1024": "GROUP = 128", "tl.dot(x, w)": f'tl.dot(x, w, None, "{operands}")'}
+    problem_source, source = ((SUITE / folder / "gate_mean.py").read_text() for folder in ("problems", "honest"))
+    for large, other in small.items():
+        problem_source, source = problem_source.replace(large, other), source.replace(large, other)
+    found = judge(Problem(name="gates", source=problem_source), Candidate(source=source), device="cpu")
+    assert (found.status, found.precision_class) == (Status.PASSED, expected)
+    assert found.max_error is not None and found.max_error < 1
+
+
 def test_a_compiled_baseline_is_no_slower_than_an_eager_one() -> None:
     eager, compiled = (verdict("swish", "swish", baseline=baseline) for baseline in ("eager", "compile"))
     assert eager.reference_ms is not None

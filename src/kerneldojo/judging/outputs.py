@@ -12,6 +12,7 @@ from kerneldojo.devices.cuda.inputs import Layout
 from kerneldojo.judging.contestant import Answer, Delivery
 from kerneldojo.judging.reference import Expected
 from kerneldojo.judging.ruling import Ruling, exploit
+from kerneldojo.problems.arithmetic import squared_errors
 from kerneldojo.problems.budget import make_budget
 from kerneldojo.problems.distributions import PROBING, SIDED
 from kerneldojo.problems.tolerance import Comparison, PrecisionClass, compare, compare_if_well
@@ -41,7 +42,9 @@ class Checked:
     error: float
     """Largest error in units of the tolerance."""
     precision_class: PrecisionClass | None
-    """Class of the arithmetic, for float32 outputs of problems where TF32 makes a difference."""
+    """Class of the arithmetic by the tolerances, for float32 outputs of problems where TF32 makes a difference."""
+    errors: tuple[torch.Tensor, ...] = ()
+    """Of such outputs that are within float32's tolerance, as `arithmetic.squared_errors` has them."""
 
 
 def check_outputs(
@@ -62,9 +65,10 @@ def check_outputs(
         distribution: of the inputs; what is unusual about them is said of a wrong answer, and some of it forgiven.
     """
     _check_structure(answer, expected)
-    worst, classes = 0.0, set[PrecisionClass]()
+    worst, classes, errors = 0.0, set[PrecisionClass](), list[torch.Tensor]()
     for index, got in enumerate(answer.outputs):
-        comparison, precision_class = _compare(expected.runs(index), got, reduction_length)
+        runs = expected.runs(index)
+        comparison, precision_class = _compare(runs, got, reduction_length)
         if not comparison.passed:
             if _is_tolerable(comparison, distribution):
                 continue
@@ -72,7 +76,10 @@ def check_outputs(
         worst = max(worst, comparison.max_error)
         if precision_class is not None:
             classes.add(precision_class)
-    return Checked(worst, "tf32" if "tf32" in classes else "ieee" if classes else None)
+        if precision_class == "ieee" and "float64" in runs:
+            found = squared_errors(runs["float64"], runs["native"], runs["tf32"], got)
+            errors += [found] if found is not None else []
+    return Checked(worst, "tf32" if "tf32" in classes else "ieee" if classes else None, tuple(errors))
 
 
 def _is_tolerable(comparison: Comparison, distribution: str) -> bool:

@@ -19,6 +19,7 @@ from kerneldojo.judging.fingerprints import remember
 from kerneldojo.judging.outputs import check_buffers, check_inputs, check_outputs
 from kerneldojo.judging.reference import Expected, Reference
 from kerneldojo.judging.ruling import Ruling
+from kerneldojo.problems.arithmetic import is_coarse
 from kerneldojo.problems.distributions import PROBING, TELLING, has_negative_weights
 from kerneldojo.schema import Status
 
@@ -47,7 +48,10 @@ class Rounds:
 
     max_error: float | None = None
     """Largest error in units of the tolerance; None before there was one."""
-    precision_class: str | None = None
+    told_class: str | None = None
+    """Class of the arithmetic by the tolerances that answers are within."""
+    errors: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
+    """Of answers that are within float32's: see `Checked.errors`."""
     ran_own_kernel: bool = False
     """Whether any call launched a kernel of the candidate's own."""
     steady_works: list[list[dict[str, Any]]] = field(default_factory=list)
@@ -55,6 +59,11 @@ class Rounds:
     steady_reference_works: list[list[dict[str, Any]]] = field(default_factory=list)
     specializations: list[dict[str, Any]] = field(default_factory=list)
     first_call_seconds: float = 0.0
+
+    @property
+    def precision_class(self) -> str | None:
+        """Class of the arithmetic, for float32 problems where TF32 makes a difference."""
+        return "tf32" if self.told_class == "ieee" and is_coarse(self.errors) else self.told_class
 
 
 @dataclass(frozen=True)
@@ -194,8 +203,9 @@ class Match:
         checked = check_outputs(answer, expected, length, delivery, distribution=distribution)
         if distribution not in PROBING:
             self.seen.max_error = max(self.seen.max_error or 0.0, checked.error)
-            if checked.precision_class is not None and self.seen.precision_class != "tf32":
-                self.seen.precision_class = checked.precision_class
+            self.seen.errors += checked.errors
+            if checked.precision_class is not None and self.seen.told_class != "tf32":
+                self.seen.told_class = checked.precision_class
         left = self.contestant.hosted.peek(node)
         if not inputs.equals(left):
             check_inputs([tensor.clone() for tensor in left], expected, length, distribution=distribution)

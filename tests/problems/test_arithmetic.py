@@ -1,0 +1,89 @@
+"""An answer's arithmetic is told by its errors, where tolerances are too wide to tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kerneldojo.problems.arithmetic import is_coarse, squared_errors
+from kerneldojo.problems.precision import tf32_emulation
+
+Function = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+TAILS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "product": lambda y: y,
+    "mean of gates": lambda y: torch.sigmoid(y).mean(dim=1),
+    "one number": lambda y: torch.sigmoid(y).mean(),
+    "logsumexp": lambda y: torch.logsumexp(y, dim=1),
+    "softmax": lambda y: torch.softmax(y, dim=1),
+    "transposed": lambda y: y.t(),
+}
+
+
+def in_blocks(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """The same product in float32, summed in another order."""
+    total = torch.zeros(x.shape[0], w.shape[0])
+    for start in range(0, x.shape[1], 32):
+        total += x[:, start : start + 32] @ w[:, start : start + 32].t()
+    return total
+
+
+def found(tail: Callable[[torch.Tensor], torch.Tensor], kind: str, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    x, w = (torch.randn(96, 512, generator=generator) for _ in range(2))
+    w /= 16
+    truth, native = tail(x.double() @ w.double().t()), tail(x @ w.t())
+    with tf32_emulation():
+        coarse = tail(x @ w.t())
+    rounded = [(one.view(torch.int32) + 0x1000 & ~0x1FFF).view(torch.float32) for one in (x, w)]
+    got = {"float32": tail(in_blocks(x, w)), "tf32": coarse, "rounded": tail(rounded[0] @ rounded[1].t())}[kind]
+    errors = squared_errors(truth, native, coarse, got)
+    assert errors is not None
+    return errors
+
+
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("kind", ["float32", "tf32", "rounded"])
+def test_products_are_told_by_their_operands_whatever_is_done_to_them(tail: str, kind: str) -> None:
+    """Another order of summation is float32's all the same; TF32 that rounds errs half as much as one that cuts."""
+    assert is_coarse([found(TAILS[tail], kind, seed) for seed in range(7)]) is (kind != "float32")
+
+
+def test_where_both_err_alike_nobody_is_said_to_be_coarse() -> None:
+    truth = torch.randn(1000, dtype=torch.float64)
+    native, coarse, got = (truth.float() * (1 + scale * torch.randn(1000)) for scale in (1e-5, 1e-4, 1e-3))
+    errors = squared_errors(truth, native, coarse, got)
+    assert errors is not None and not is_coarse([errors])
+
+
+def test_a_native_answer_that_is_exact_is_no_reason_to_call_another_coarse() -> None:
+    """Small whole numbers: what errs by a rounding is float32's."""
+    truth = torch.arange(1.0, 513.0, dtype=torch.float64)
+    native, coarse = truth.float(), truth.float() * (1 + 1e-3)
+    for scale, expected in ((6e-8, False), (1e-3, True)):
+        errors = squared_errors(truth, native, coarse, (truth * (1 + scale)).float())
+        assert errors is not None and is_coarse([errors]) is expected
+
+
+def test_nothing_is_known_of_what_nobody_looked_at() -> None:
+    nothing = torch.zeros(0)
+    assert squared_errors(nothing.double(), nothing, nothing, nothing) is None
+    large = torch.zeros(3000, 1500).t()
+    assert squared_errors(large.double(), large, large, large) is None
+    assert not is_coarse([])
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.sampled_from(["float32", "tf32"]), st.floats(-20, 20), st.sampled_from([torch.inf, -torch.inf, torch.nan]))
+def test_neither_the_size_of_numbers_nor_what_is_none_matters(kind: str, exponent: float, odd: float) -> None:
+    truth = torch.randn(4096, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * 10.0**exponent
+    native, coarse = (truth * (1 + scale * torch.randn(4096)) for scale in (1e-7, 1e-4))
+    got = (native if kind == "float32" else coarse).clone()
+    for one in (truth, native, coarse, got):
+        one[7] = odd
+    errors = squared_errors(truth, native, coarse, got)
+    assert errors is not None and is_coarse([errors]) is (kind == "tf32")
