@@ -152,11 +152,16 @@ def _check(match: Match, witness: Witness, values: Any) -> None:
         elapsed=0.0,
     )
     try:
-        check_outputs(answer, expected, match.conduct.reduction_length, match.delivery)
+        checked = check_outputs(answer, expected, match.conduct.reduction_length, match.delivery)
     except Ruling as ruling:
         if ruling.status is Status.EXPLOIT:
             raise
         raise exploit("wrong_when_timed", "its outputs were right in the rounds and wrong in timed calls") from None
+    if match.seen.were_finer(checked.errors):
+        raise exploit(
+            "wrong_when_timed",
+            "its products were in float32 in the rounds, as the reference's are, and in TF32 when timed",
+        )
 
 
 def _fill(bench: Any, findings: Findings, match: Match, result: Trials, slowness: float) -> Settled | None:

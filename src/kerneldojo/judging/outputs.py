@@ -44,7 +44,7 @@ class Checked:
     precision_class: PrecisionClass | None
     """Class of the arithmetic by the tolerances, for float32 outputs of problems where TF32 makes a difference."""
     errors: tuple[torch.Tensor, ...] = ()
-    """Of such outputs that are within float32's tolerance, as `arithmetic.squared_errors` has them."""
+    """Of such outputs, as `arithmetic.squared_errors` has them."""
 
 
 def check_outputs(
@@ -76,8 +76,8 @@ def check_outputs(
         worst = max(worst, comparison.max_error)
         if precision_class is not None:
             classes.add(precision_class)
-        if precision_class == "ieee" and "float64" in runs:
-            found = squared_errors(runs["float64"], runs["native"], runs["tf32"], got)
+        if precision_class is not None:
+            found = squared_errors(runs.get("float64"), runs["native"], runs["tf32"], got)
             errors += [found] if found is not None else []
     return Checked(worst, "tf32" if "tf32" in classes else "ieee" if classes else None, tuple(errors))
 

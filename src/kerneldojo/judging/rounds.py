@@ -8,6 +8,7 @@ is found. Inputs must come back unchanged, or as the reference leaves them, and 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,7 @@ from kerneldojo.judging.fingerprints import remember
 from kerneldojo.judging.outputs import check_buffers, check_inputs, check_outputs
 from kerneldojo.judging.reference import Expected, Reference
 from kerneldojo.judging.ruling import Ruling
-from kerneldojo.problems.arithmetic import is_coarse
+from kerneldojo.problems.arithmetic import is_coarse, is_coarser
 from kerneldojo.problems.distributions import PROBING, TELLING, has_negative_weights
 from kerneldojo.schema import Status
 
@@ -51,7 +52,7 @@ class Rounds:
     told_class: str | None = None
     """Class of the arithmetic by the tolerances that answers are within."""
     errors: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
-    """Of answers that are within float32's: see `Checked.errors`."""
+    """Of its answers: see `Checked.errors`."""
     ran_own_kernel: bool = False
     """Whether any call launched a kernel of the candidate's own."""
     steady_works: list[list[dict[str, Any]]] = field(default_factory=list)
@@ -64,6 +65,10 @@ class Rounds:
     def precision_class(self) -> str | None:
         """Class of the arithmetic, for float32 problems where TF32 makes a difference."""
         return "tf32" if self.told_class == "ieee" and is_coarse(self.errors) else self.told_class
+
+    def were_finer(self, later: Sequence[torch.Tensor]) -> bool:
+        """Whether answers were computed in float32, and those that left these errors in TF32."""
+        return self.told_class == "ieee" and is_coarser(later, self.errors)
 
 
 @dataclass(frozen=True)

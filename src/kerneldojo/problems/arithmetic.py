@@ -14,6 +14,8 @@ from collections.abc import Sequence
 
 import torch
 
+FEWEST = 32
+"""Elements of an output: one number is near the truth by chance."""
 SAMPLED = 1 << 16
 """Elements of an output that are looked at, about: reading them is next to nothing beside reading all."""
 MOST_COPIED = 1 << 22
@@ -22,34 +24,56 @@ APART = 16.0
 """So many times as large errors in TF32 must be: else what is between the two may be either."""
 ROUNDING = 2.0**-25
 """Of float32, next to the size of the truth: a native answer that is exact by chance is taken to err by so much."""
+OTHER_ORDER = 2.0**-22
+"""By so much sums in another order differ from a native answer that has to stand for the truth."""
+JUMP = 3.0
+"""Who computes in TF32 after float32 errs by so many times more then; by honest doing nobody."""
 
 
 def squared_errors(
-    truth: torch.Tensor, native: torch.Tensor, coarse: torch.Tensor, got: torch.Tensor
+    truth: torch.Tensor | None, native: torch.Tensor, coarse: torch.Tensor, got: torch.Tensor
 ) -> torch.Tensor | None:
     """Mean squared errors of an answer, of the native one and of that in TF32; None where nobody looks.
 
     Args:
-        truth, native, coarse, got: of one shape and on one device; `truth` in float64.
+        truth: in float64; None where nobody has it, and the native answer stands for it.
+        native, coarse, got: of its shape, all on one device.
 
     Returns:
-        (3,) float64 on their device, in units of the truth's own mean square; not waited for.
+        (3,) float64 on that device, in units of the truth's own mean square; not waited for.
     """
-    tensors = (truth, got, native, coarse)
+    right = native if truth is None else truth
+    tensors = (right, got, native, coarse)
     is_copied = not all(tensor.is_contiguous() for tensor in tensors)
-    if not truth.numel() or (is_copied and truth.numel() > MOST_COPIED):
+    if right.numel() < FEWEST or (is_copied and right.numel() > MOST_COPIED):
         return None
-    step = (truth.numel() // SAMPLED) | 1  # Odd, so that it meets every column of most rows.
+    step = (right.numel() // SAMPLED) | 1  # Odd, so that it meets every column of most rows.
     right, *others = (tensor.reshape(-1)[::step].double() for tensor in tensors)
     errors = (torch.stack(others) - right).nan_to_num(0.0, 0.0, 0.0)
     size = right.nan_to_num(0.0, 0.0, 0.0).square().mean()
-    return errors.square().mean(dim=1) / size.clamp(min=torch.finfo(torch.float32).tiny)
+    found = errors.square().mean(dim=1) / size.clamp(min=torch.finfo(torch.float32).tiny)
+    if truth is None:
+        found[1] = OTHER_ORDER**2
+    return found
 
 
 def is_coarse(found: Sequence[torch.Tensor]) -> bool:
     """Whether answers were computed in TF32, by all that `squared_errors` found; False where that cannot be told."""
-    if not found:
-        return False
-    mine, native, coarse = (math.sqrt(one) for one in torch.stack(list(found)).mean(dim=0).tolist())
-    native = max(native, ROUNDING)
+    mine, native, coarse = _errors(found)
     return coarse >= APART * native and mine > math.sqrt(native * coarse)
+
+
+def is_coarser(found: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> bool:
+    """Whether answers were computed in TF32, and others before in float32."""
+    if not before or not is_coarse(found):
+        return False
+    (mine, native, _), (mine_before, native_before, _) = _errors(found), _errors(before)
+    return not is_coarse(before) and mine / native > JUMP * mine_before / native_before
+
+
+def _errors(found: Sequence[torch.Tensor]) -> tuple[float, float, float]:
+    """Of the answer, of the native one, and of that in TF32; nothing at all where nobody looked."""
+    if not found:
+        return 0.0, ROUNDING, 0.0
+    mine, native, coarse = (math.sqrt(one) for one in torch.stack(list(found)).mean(dim=0).tolist())
+    return mine, max(native, ROUNDING), coarse
