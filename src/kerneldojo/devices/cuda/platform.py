@@ -104,6 +104,7 @@ class CudaPlatform:
     def renew(self) -> None:
         """See `Platform.renew`."""
         self._placed.clear()
+        self._later.clear()
         self._first_look.forget()
 
     def settle(self) -> bool:
