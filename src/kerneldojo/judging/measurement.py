@@ -232,12 +232,12 @@ class Measurement:
         with findings.stage("end"):
             self._end()
         self._make_room()
-        with findings.stage("reference"):
+        with findings.stage("confirmation"):
             confirmation.prepare(series, match, findings)
         found: list[Fit] = []
 
         def measure() -> None:
-            with findings.stage("reference"):
+            with findings.stage("confirmation"):
                 found[:] = [confirmation.measure(bench, series, match.reference, findings)]
 
         bench.measure_alone(self.guest, findings, measure)
