@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from gpu_steps import HostBench, Windows
 
-from kerneldojo.judging import measurement, placebos
+from kerneldojo.judging import confirmation, measurement, placebos
 from kerneldojo.judging.processes import ForkServer, Session
 
 
@@ -25,6 +25,7 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> Windows:
     windows = Windows()
     for name in ("preparation", "timing", "figures"):
         monkeypatch.setattr(measurement, name, windows)
+    monkeypatch.setattr(confirmation, "figures", windows)
     monkeypatch.setattr(measurement, "profile", windows.profile)
     monkeypatch.setattr(placebos, "play", windows.play)
     return windows

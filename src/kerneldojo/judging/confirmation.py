@@ -8,7 +8,9 @@ the first verdict on a problem alone. What it computes on is what was there last
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +19,13 @@ from kerneldojo.devices.cuda.fits import Fit, Window, fit
 from kerneldojo.devices.cuda.lengths import plan_lengths
 from kerneldojo.devices.cuda.sampling import draw_plan
 from kerneldojo.devices.cuda.window import Side, Stopwatch
+from kerneldojo.judging import figures
 from kerneldojo.judging.ends import Failed, HostedEnd
+from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.preparation import Prepared
+from kerneldojo.judging.processes import Session
 from kerneldojo.judging.reference import Reference
+from kerneldojo.judging.reference_times import reference_key
 from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.sides import LATE_SECONDS, SideEnded, compile_baseline, post_reference, side
 from kerneldojo.judging.verdict import Findings
@@ -28,6 +34,60 @@ FEWEST, MOST = 9, 30
 """Windows."""
 ENOUGH_SECONDS = 0.3
 """After which there are no more than the fewest, be the figure sharp or not: of long calls few tell enough."""
+
+
+def confirm(
+    bench: Any,
+    guest: Guest,
+    findings: Findings,
+    match: Match,
+    prepared: Prepared,
+    of_candidate: Sequence[Session],
+) -> None:
+    """Credit the candidate with a reference time that is in doubt, or with what the reference takes alone.
+
+    Args:
+        bench, guest: where, and whose.
+        findings: to be filled in.
+        match: who was timed.
+        prepared: with a series in it; without a doubt nothing is done.
+        of_candidate: its processes, of which nothing more is asked: they are ended.
+
+    Raises:
+        Ruling: the reference broke, or nothing was measured.
+        Infrastructure: others kept the device busy.
+    """
+    doubtful = prepared.doubtful
+    if doubtful is None:
+        return
+    assert prepared.result is not None
+    with findings.stage("end"):
+        _end(bench, guest, of_candidate)
+    with findings.stage("confirmation"):
+        prepare(prepared, match, findings)
+    found: list[Fit] = []
+
+    def take() -> None:
+        with findings.stage("confirmation"):
+            found[:] = [measure(bench, prepared, match.reference, findings)]
+
+    bench.measure_alone(guest, findings, take)
+    alone = found[0].per_call_us, found[0].interval_us
+    settled = bench.reference_times.confirm(reference_key(findings), doubtful, alone)
+    if settled.interval_us[1] < doubtful.interval_us[0]:
+        times = doubtful.per_call_us / settled.per_call_us
+        findings.notes.append(f"its reference took {times:.2f} times as long beside it as alone, which counts")
+    figures.credit(findings, prepared.result, settled)
+
+
+def _end(bench: Any, guest: Guest, sessions: Sequence[Session]) -> None:
+    for session in sessions:
+        session.order_end()
+    with contextlib.ExitStack() as stack:
+        if bench.blanks is not None:  # As at the end of a verdict: see `Parties.ending`.
+            stack.enter_context(guest.beside_windows(sessions))
+        for session in sessions:
+            session.close()
 
 
 def prepare(prepared: Prepared, match: Match, findings: Findings) -> None:

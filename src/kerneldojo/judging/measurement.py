@@ -6,7 +6,6 @@ twin's first call) or behind it (comparison, the profile, the cause), where othe
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,7 +17,6 @@ from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.preparation import Prepared
 from kerneldojo.judging.processes import Session
-from kerneldojo.judging.reference_times import Settled, reference_key
 from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.turns import Turn
@@ -73,8 +71,8 @@ class Measurement:
         self._make_room()
         with self.findings.stage("cause"):
             self._find_cause(series, has_own=has_own, is_well=is_well)
-        if series.doubtful is not None:
-            self._confirm(series, series.doubtful)
+        self._make_room()
+        confirmation.confirm(self.bench, self.guest, self.findings, self.match, series, self._of_candidate)
 
     def _prepare(self, *, has_own: bool) -> tuple[Prepared, bool]:
         """What is timed, and whether there is a twin to compare with."""
@@ -224,40 +222,6 @@ class Measurement:
         except Ruling:  # It broke without its kernels: then its time says nothing.
             return False
         return True
-
-    def _confirm(self, series: Prepared, doubtful: Settled) -> None:
-        """Take the reference's time when the candidate's processes are dead, and with them all that they left."""
-        bench, findings, match = self.bench, self.findings, self.match
-        assert bench.reference_times is not None and series.result is not None
-        with findings.stage("end"):
-            self._end()
-        self._make_room()
-        with findings.stage("confirmation"):
-            confirmation.prepare(series, match, findings)
-        found: list[Fit] = []
-
-        def measure() -> None:
-            with findings.stage("confirmation"):
-                found[:] = [confirmation.measure(bench, series, match.reference, findings)]
-
-        bench.measure_alone(self.guest, findings, measure)
-        alone = found[0].per_call_us, found[0].interval_us
-        settled = bench.reference_times.confirm(reference_key(findings), doubtful, alone)
-        if settled.interval_us[1] < doubtful.interval_us[0]:
-            times = doubtful.per_call_us / settled.per_call_us
-            findings.notes.append(f"its reference took {times:.2f} times as long beside it as alone, which counts")
-        figures.credit(findings, series.result, settled)
-
-    def _end(self) -> None:
-        """End the candidate's processes; nothing more is asked of them."""
-        sessions = self._of_candidate
-        for session in sessions:
-            session.order_end()
-        with contextlib.ExitStack() as stack:
-            if self.bench.blanks is not None:  # As at the end of a verdict: see `Parties.ending`.
-                stack.enter_context(self.guest.beside_windows(sessions))
-            for session in sessions:
-                session.close()
 
     @property
     def _of_candidate(self) -> list[Session]:
