@@ -8,6 +8,8 @@ they are the same.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -15,6 +17,8 @@ import torch
 MOST_TENSORS = 8
 MOST_ELEMENTS = 4096
 """So few that taking them is the launch of one small kernel."""
+MOST_DEPTH = 16
+"""Of lists and dictionaries that outputs lie in."""
 
 
 class FirstLook:
@@ -25,16 +29,15 @@ class FirstLook:
 
     def take(self, outputs: Any) -> None:
         """Take the end of each output that is a plain tensor without holes; what was taken before is forgotten."""
-        self._found = []
-        several = outputs if type(outputs) in (tuple, list) else (outputs,)
-        for tensor in several[:MOST_TENSORS]:
-            if type(tensor) is torch.Tensor and tensor.layout == torch.strided and _has_end(tensor):
-                self._found.append((tensor, _end(tensor).clone()))
+        self._found = [(tensor, _end(tensor).clone()) for tensor in itertools.islice(_plain(outputs, 0), MOST_TENSORS)]
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """What was found at the end of one of them; None if nobody looked."""
+        """What was found at the end of one of them; None if nobody looked.
+
+        Two outputs may be one memory, read as numbers of two kinds.
+        """
         for seen, found in self._found:
-            if seen.data_ptr() == tensor.data_ptr() and seen.shape == tensor.shape and tensor.is_contiguous():
+            if seen.data_ptr() == tensor.data_ptr() and _lies(seen) == _lies(tensor):
                 return found
         return None
 
@@ -44,13 +47,35 @@ class FirstLook:
 
 
 def stand_in(found: torch.Tensor, copy: torch.Tensor) -> None:
-    """Let a copy of an output, which has no holes either, end as was found: asynchronously."""
-    _end(copy).copy_(found)
+    """Let a copy of an output, which lies as it does, end as was found: asynchronously.
+
+    It may be the output itself, and one that was made in inference mode is written to in no other.
+    """
+    with torch.inference_mode():
+        _end(copy).copy_(found)
+
+
+def _plain(value: Any, depth: int) -> Iterator[torch.Tensor]:
+    """Those that have an end, depth first."""
+    if type(value) in (torch.Tensor, torch.nn.Parameter):
+        if _has_end(value):
+            yield value
+    elif depth < MOST_DEPTH and isinstance(value, list | tuple | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _plain(item, depth + 1)
 
 
 def _has_end(tensor: torch.Tensor) -> bool:
-    return tensor.is_contiguous() and tensor.numel() > 0 and not tensor.is_meta
+    if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta or not tensor.numel():
+        return False
+    return tensor.is_contiguous() or bool(torch.ops.aten.is_non_overlapping_and_dense(tensor))
+
+
+def _lies(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.dtype, tensor.shape, tensor.stride()
 
 
 def _end(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.view(-1)[-MOST_ELEMENTS:]
+    """Its last elements as they lie in memory."""
+    count = min(tensor.numel(), MOST_ELEMENTS)
+    return tensor.as_strided((count,), (1,), tensor.storage_offset() + tensor.numel() - count)

@@ -104,6 +104,7 @@ class CudaPlatform:
     def renew(self) -> None:
         """See `Platform.renew`."""
         self._placed.clear()
+        self._later.clear()  # Of a call that failed: what lies there may be somebody else's by now.
         self._first_look.forget()
 
     def settle(self) -> bool:
