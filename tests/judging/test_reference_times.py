@@ -44,6 +44,14 @@ def test_nor_does_who_scatters_it() -> None:
     assert kept.confirm("k", settled(kept, 150.0, (50.0, 250.0)), ALONE) == Settled(100.0, SHARP)
 
 
+def test_who_slows_it_only_when_it_is_alone_gains_nothing_by_it() -> None:
+    """What it computes on then may be what was left there, where there is no memory to make other inputs from."""
+    kept = ReferenceTimes()
+    measured = Settled(100.0, (95.0, 105.0))
+    assert kept.confirm("k", settled(kept, 100.0, (95.0, 105.0)), (300.0, (299.0, 301.0))) == measured
+    assert kept.kept_us("k") == 100.0
+
+
 def test_a_reference_time_is_kept_until_it_is_worn_out() -> None:
     kept = knowing(100.0, SHARP, most_uses=2)
     assert [settled(kept, 101.0, (98.0, 104.0)) for _ in range(2)] == [Settled(100.0, SHARP)] * 2
@@ -82,6 +90,7 @@ def test_nobody_is_credited_with_more_than_the_reference_takes_alone(
     doubtful = settled(kept, then, (then * (1 - wide), then * (1 + wide)))
     used = kept.confirm("k", doubtful, (alone, (alone * (1 - spread), alone * (1 + spread))))
     assert not used.is_doubtful and used.interval_us[0] <= alone * (1 + spread)
+    assert used.per_call_us <= max(doubtful.interval_us[1], doubtful.per_call_us), "nor than it was seen to take"
 
 
 def test_who_slows_a_reference_that_is_known_gains_nothing_by_it() -> None:

@@ -114,6 +114,9 @@ class ReferenceTimes:
     def confirm(self, key: str, measured: Settled, alone: tuple[float, Interval]) -> Settled:
         """The figure to use instead of a doubtful one, given what the reference took with nobody there to slow it.
 
+        Never beyond what was measured beside the candidate, whose time was taken in the same minute: it is held against
+        what its reference took then, or less.
+
         Args:
             key: see `reference_key`.
             measured: the doubtful one.
@@ -122,8 +125,9 @@ class ReferenceTimes:
         per_call_us, interval_us = alone
         is_borne_out = interval_us[1] >= measured.interval_us[0]
         is_sharper = _width(measured.interval_us) <= _width(interval_us)
+        is_higher = per_call_us > measured.interval_us[1]
         found = Settled(per_call_us, interval_us)
-        if is_borne_out and is_sharper:
+        if is_borne_out and (is_sharper or is_higher):
             found = replace(measured, is_doubtful=False)
         with self._lock:
             kept = self._remembered(key)
