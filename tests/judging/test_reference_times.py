@@ -77,7 +77,8 @@ def test_what_is_used_agrees_with_what_was_measured_or_is_lower_or_is_doubtful(
     used = settled(kept, then, other)
     assert used.interval_us[0] <= other[1], "nobody has a slower reference than was measured"
     assert used.per_call_us in (first, then)
-    assert used.is_doubtful == (one[1] < other[0])
+    is_apart = one[1] < other[0]
+    assert used.is_doubtful == (then > one[1] and (is_apart or not is_reused))
     assert kept.has("k") == (is_reused and one[0] <= other[1]), "a lower one is to be measured sharply"
 
 
@@ -99,6 +100,21 @@ def test_who_slows_a_reference_that_is_known_gains_nothing_by_it() -> None:
     assert doubtful.is_doubtful
     assert kept.confirm("k", doubtful, (100.5, (100.0, 101.0))) == Settled(100.0, SHARP), "as it was known"
     assert kept.kept_us("k") == 100.0
+
+
+def test_nor_does_who_scatters_one_that_is_known() -> None:
+    """Its interval reaches the known one's, and it is longer all the same."""
+    for kept in (knowing(100.0, SHARP, is_reused=False), knowing(100.0, SHARP, most_uses=0)):
+        doubtful = settled(kept, 120.0, (100.5, 139.5))
+        assert doubtful.is_doubtful
+        assert kept.confirm("k", doubtful, (100.2, (99.0, 101.4))) == Settled(100.0, SHARP), "as it was known"
+    kept = knowing(100.0, SHARP)
+    assert settled(kept, 120.0, (100.5, 139.5)) == Settled(100.0, SHARP), "which stands"
+
+
+def test_nor_does_who_slows_it_where_it_scatters_when_it_is_alone() -> None:
+    kept = ReferenceTimes()
+    assert kept.confirm("k", settled(kept, 120.0, (117.0, 123.0)), (105.0, (93.0, 117.5))).per_call_us == 105.0
 
 
 def test_a_time_that_is_worn_out_still_bounds_what_is_credited() -> None:
