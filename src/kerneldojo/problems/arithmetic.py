@@ -10,6 +10,7 @@ errors are nearer to those of TF32, in proportion, was computed so. Another orde
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Sequence
 
 import torch
@@ -18,8 +19,6 @@ FEWEST = 32
 """Elements of an output: one number is near the truth by chance."""
 SAMPLED = 1 << 16
 """Elements of an output that are looked at, about: reading them is next to nothing beside reading all."""
-MOST_COPIED = 1 << 22
-"""Elements of an output that lies with holes or turned round; of larger ones nothing is known."""
 APART = 16.0
 """So many times as large errors in TF32 must be: else what is between the two may be either."""
 ROUNDING = 2.0**-25
@@ -43,18 +42,24 @@ def squared_errors(
         (3,) float64 on that device, in units of the truth's own mean square; not waited for.
     """
     right = native if truth is None else truth
-    tensors = (right, got, native, coarse)
-    is_copied = not all(tensor.is_contiguous() for tensor in tensors)
-    if right.numel() < FEWEST or (is_copied and right.numel() > MOST_COPIED):
+    if right.numel() < FEWEST:
         return None
     step = (right.numel() // SAMPLED) | 1  # Odd, so that it meets every column of most rows.
-    right, *others = (tensor.reshape(-1)[::step].double() for tensor in tensors)
+    start = secrets.randbelow(step)  # Nobody may know which are looked at.
+    right, *others = (_sampled(tensor, start, step) for tensor in (right, got, native, coarse))
     errors = (torch.stack(others) - right).nan_to_num(0.0, 0.0, 0.0)
     size = right.nan_to_num(0.0, 0.0, 0.0).square().mean()
     found = errors.square().mean(dim=1) / size.clamp(min=torch.finfo(torch.float32).tiny)
     if truth is None:
         found[1] = OTHER_ORDER**2
     return found
+
+
+def _sampled(tensor: torch.Tensor, start: int, step: int) -> torch.Tensor:
+    """Every so many elements, by their places in the shape; of one that lies turned round there is no copy."""
+    if tensor.is_contiguous():
+        return tensor.view(-1)[start::step].double()
+    return tensor.take(torch.arange(start, tensor.numel(), step, device=tensor.device)).double()
 
 
 def is_coarse(found: Sequence[torch.Tensor]) -> bool:
