@@ -1,4 +1,4 @@
-"""The end of an output is what was found right behind the call, whatever is there later."""
+"""Some elements of an output are what was found right behind the call, whatever is there later."""
 
 from __future__ import annotations
 
@@ -11,15 +11,28 @@ from kerneldojo.contestant.tree import tensors
 from kerneldojo.devices.cuda.first_look import MOST_ELEMENTS, FirstLook, stand_in
 
 
-@pytest.mark.parametrize("shape", [(3,), (5000,), (70, 100)])
-def test_what_is_written_later_is_not_seen_at_the_end(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("shape", [(3,), (5000,), (70, 100), (8193,), (1 << 20,)])
+def test_what_is_written_later_is_not_seen_in_some_places(shape: tuple[int, ...]) -> None:
     output, look = torch.zeros(shape), FirstLook()
     look.take(output)
     output.fill_(1.0)
     found = look.of(output.detach())
     assert found is not None
     stand_in(found, copy := output.clone())
-    assert copy.reshape(-1)[-MOST_ELEMENTS:].eq(0.0).all() and copy.reshape(-1)[:-MOST_ELEMENTS].eq(1.0).all()
+    places = copy.reshape(-1).eq(0.0).nonzero().flatten()
+    assert min(output.numel(), MOST_ELEMENTS) <= len(places) < 2 * MOST_ELEMENTS
+    step = -(-output.numel() // MOST_ELEMENTS)
+    assert places[0] < step and places[-1] >= output.numel() - step and (places.diff() <= step).all(), "all over it"
+
+
+def test_nobody_knows_the_places_before_the_call_is_over() -> None:
+    output, look, seen = torch.zeros(1 << 20), FirstLook(), set[int]()
+    for _ in range(20):
+        look.take(output)
+        found = look.of(output)
+        assert found is not None
+        seen.add(found.start)
+    assert len(seen) > 5
 
 
 def test_one_that_was_there_stays_as_it_is() -> None:
@@ -35,8 +48,8 @@ def test_one_that_was_there_stays_as_it_is() -> None:
 @pytest.mark.parametrize(
     "outputs",
     [
-        torch.zeros(70, 100).t(),
-        torch.zeros(2, 8, 50, 9).to(memory_format=torch.channels_last),
+        torch.zeros(70, 1000).t(),
+        torch.zeros(2, 8, 50, 90).to(memory_format=torch.channels_last),
         torch.nn.Parameter(torch.zeros(3)),
         {"y": torch.zeros(3)},
         ([torch.zeros(3)],),
@@ -53,7 +66,7 @@ def test_however_an_output_lies_it_is_looked_at(outputs: Any) -> None:
     found = look.of(output.detach())
     assert found is not None
     stand_in(found, copy := output.detach().clone())
-    assert int(copy.eq(0.0).sum()) == min(output.numel(), MOST_ELEMENTS)
+    assert int(copy.eq(0.0).sum()) >= min(output.numel(), MOST_ELEMENTS)
 
 
 def test_one_memory_may_be_two_outputs_of_two_kinds() -> None:
@@ -91,7 +104,7 @@ def test_others_are_not_looked_at(output: Any) -> None:
     assert look.of(torch.zeros(3)) is None
 
 
-def test_outputs_without_an_end_are_none() -> None:
+def test_outputs_within_themselves_are_none() -> None:
     """Whoever describes them says so."""
     outputs: list[Any] = []
     outputs.append(outputs)
