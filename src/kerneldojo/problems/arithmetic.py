@@ -80,7 +80,7 @@ def is_coarser(found: Sequence[torch.Tensor], before: Sequence[torch.Tensor], *,
     if not before or not found or not (is_told or is_coarse(found)):
         return False
     (mine, native, _), (mine_before, native_before, _) = _errors(found), _errors(before)
-    return not is_coarse(before) and mine / native > JUMP * mine_before / native_before
+    return not is_coarse(before) and mine / native > JUMP * max(mine_before, ROUNDING) / native_before
 
 
 def _errors(found: Sequence[torch.Tensor]) -> tuple[float, float, float]:
