@@ -182,8 +182,15 @@ def test_who_does_not_pass_is_not_waited_for(
 def test_a_reference_that_was_asked_for_another_instance_gets_one_to_be_timed(begun: str) -> None:
     """As where the silent twin was asked whether its kernels cause its answer."""
     made: list[str] = []
-    match: Any = SimpleNamespace(reference=SimpleNamespace(begun=begun, hosted=None), conceive=made.append)
+
+    def conceive(instance: str) -> None:
+        assert match.birth is None, "there may be no room for two sets of weights"
+        made.append(instance)
+        match.birth = "weights"
+
+    reference = SimpleNamespace(begun=begun, hosted=None)
+    match: Any = SimpleNamespace(reference=reference, conceive=conceive, birth="weights")
     series = prepared(4)
     series.arguments = SimpleNamespace(of=lambda _: [])  # type: ignore[assignment]
     confirmation.prepare(series, match, findings())
-    assert made == (["timed"] if begun == "cause" else [])
+    assert made == (["timed"] if begun == "cause" else []) and match.birth is None

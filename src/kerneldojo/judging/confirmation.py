@@ -43,8 +43,10 @@ def prepare(prepared: Prepared, match: Match, findings: Findings) -> None:
     Raises:
         Ruling: the reference broke.
     """
+    match.birth = None  # There may be no room for two sets of weights, and nobody needs one any more.
     if match.reference.begun != "timed":
         match.conceive("timed")
+        match.birth = None
         compile_baseline(match.reference, prepared.arguments.of(match.reference.hosted), findings)
 
 
