@@ -53,14 +53,14 @@ class Hosted:
 class Clock:
     """A stopwatch by which a call takes so many microseconds, give or take a few for a window."""
 
-    def __init__(self, call_us: float, state: int = pages.OK, died: bool = False) -> None:
-        self.call_us, self.state, self.died = call_us, state, died
+    def __init__(self, call_us: float, state: int = pages.OK, end: Exception | None = None) -> None:
+        self.call_us, self.state, self.ends_with = call_us, state, end
         self.lengths: list[int] = []
         self._chance = random.Random(1)
 
-    def time(self, side: Any, length: int, _: Any, *, is_warmed: bool) -> Timed:
-        if self.died:
-            raise SideEnded(side.name, Died({"signal": 9}))
+    def time(self, _: Any, length: int, __: Any, *, is_warmed: bool) -> Timed:
+        if self.ends_with is not None:
+            raise self.ends_with
         self.lengths.append(length)
         wall_us = 240 + self.call_us * length + self._chance.random()
         offsets: Any = np.zeros((length, 1), np.int64)
@@ -71,10 +71,22 @@ class Clock:
     await_release = end = order_release
 
 
-def prepared(longest: int, per_call_us: float = 100.0) -> Prepared:
+class Inputs:
+    """Of timed calls."""
+
+    def __init__(self, num_bases: int, count: int) -> None:
+        self.can_refresh, self.count = num_bases > 0, count
+        self.refreshed: list[int] = []
+
+    def refresh(self, length: int) -> None:
+        self.refreshed.append(length)
+
+
+def prepared(longest: int, per_call_us: float = 100.0, num_bases: int = 1) -> Prepared:
     windows = [Window(length, 300 + per_call_us * length, is_warmed=True) for length in (1, longest)]
     output = Layout.of(torch.zeros(64))
-    found = Prepared(SimpleNamespace(), SimpleNamespace(), [output], [output], {})  # type: ignore[arg-type]
+    inputs: Any = Inputs(num_bases, longest + 1)
+    found = Prepared(inputs, SimpleNamespace(), [output], [output], {})  # type: ignore[arg-type]
     found.result = Trials({"reference": Series(windows)}, Watch([]), 2, 0.1)
     return found
 
@@ -99,7 +111,25 @@ def test_a_reference_alone_is_timed_in_as_long_windows_as_beside_its_candidate(c
     assert reference.hosted.told == ["begin", "end"]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("clock", [Clock(9.0, pages.FAILED), Clock(9.0, died=True)], ids=["failed", "died"])
+@pytest.mark.parametrize("changes_inputs", [False, True])
+@pytest.mark.parametrize("num_bases", [0, 1])
+def test_a_reference_alone_computes_on_what_its_candidate_never_had(num_bases: int, changes_inputs: bool) -> None:
+    """And one that writes to its inputs does not meet again what it has written, as far as that can be."""
+    clock, series = Clock(20.0), prepared(60, num_bases=num_bases)
+    series.reference_changes_inputs = changes_inputs
+    confirmation.measure(SimpleNamespace(stopwatch=clock), series, runner(), findings())
+    wanted = [61, *(clock.lengths[1:] if changes_inputs else [])]
+    assert series.inputs.refreshed == (wanted if num_bases else [])  # type: ignore[attr-defined]
+
+
+BREAKING = {
+    "failed": Clock(9.0, pages.FAILED),
+    "died": Clock(9.0, end=SideEnded("reference", Died({"signal": 9}))),
+    "late": Clock(9.0, end=pages.Late("a window did not end in time")),
+}
+
+
+@pytest.mark.parametrize("clock", BREAKING.values(), ids=BREAKING)
 def test_a_reference_that_breaks_is_not_held_against_its_candidate(clock: Clock) -> None:
     reference = runner(num_uses=2)
     with pytest.raises((Ruling, Infrastructure)) as caught:
@@ -152,8 +182,15 @@ def test_who_does_not_pass_is_not_waited_for(
 def test_a_reference_that_was_asked_for_another_instance_gets_one_to_be_timed(begun: str) -> None:
     """As where the silent twin was asked whether its kernels cause its answer."""
     made: list[str] = []
-    match: Any = SimpleNamespace(reference=SimpleNamespace(begun=begun, hosted=None), conceive=made.append)
+
+    def conceive(instance: str) -> None:
+        assert match.birth is None, "there may be no room for two sets of weights"
+        made.append(instance)
+        match.birth = "weights"
+
+    reference = SimpleNamespace(begun=begun, hosted=None)
+    match: Any = SimpleNamespace(reference=reference, conceive=conceive, birth="weights")
     series = prepared(4)
     series.arguments = SimpleNamespace(of=lambda _: [])  # type: ignore[assignment]
     confirmation.prepare(series, match, findings())
-    assert made == (["timed"] if begun == "cause" else [])
+    assert made == (["timed"] if begun == "cause" else []) and match.birth is None

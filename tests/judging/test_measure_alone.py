@@ -231,6 +231,33 @@ def test_who_leaves_work_behind_each_time_answers_for_it_unless_others_come_and_
         assert session.ended is None, "it need not be ended to know"
 
 
+@pytest.mark.parametrize("is_before", [True, False])
+def test_the_dead_answer_for_nothing(benches: Any, is_before: bool) -> None:
+    """As where a reference is timed alone: whoever makes the device busy then is no candidate."""
+    num_looks, num_songs_busy = 0, 0
+
+    def is_busy() -> bool:
+        nonlocal num_songs_busy
+        num_songs_busy -= 1
+        return num_songs_busy > 0
+
+    def becomes_clean(_: float) -> bool:
+        nonlocal num_looks
+        num_looks += 1
+        return num_looks > NUM_WINDOWS + 1
+
+    def act() -> None:
+        nonlocal num_songs_busy
+        num_songs_busy = SONGS_AFTER + 1
+
+    bench: CoreBench = benches(is_busy)
+    if is_before:
+        assert bench._canary is not None
+        bench._canary.becomes_clean = becomes_clean  # type: ignore[method-assign]
+    with bench.gate.admit() as guest, pytest.raises(Infrastructure, match="was not idle in 3 windows"):
+        bench.measure_alone(guest, findings(), act, [])
+
+
 def test_a_stranger_is_nobodys_fault(benches: Any) -> None:
     bench: CoreBench = benches(lambda: True)
     with with_session(bench) as session, bench.gate.admit() as guest, pytest.raises(Infrastructure):

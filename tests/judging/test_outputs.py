@@ -69,10 +69,30 @@ def test_arithmetic_that_tolerances_do_not_tell_is_told_by_errors(arithmetic: st
         got = {"native": native.double().add(3e-8).float(), "tf32": coarse}[arithmetic]
         checked = check_outputs(_answer(got), expected, 1 << 20, NOTHING)
         assert checked.precision_class == "ieee", "as far as tolerances go"
-        seen.told_class = checked.precision_class
-        seen.errors += checked.errors
-    assert len(seen.errors) == 5
+        seen.note_errors(checked, "own")
+    assert len(seen.errors[0]) == len(seen.own_errors[0]) == 5
     assert seen.precision_class == {"native": "ieee", "tf32": "tf32"}[arithmetic]
+
+
+@pytest.mark.parametrize("where", ["in one of two outputs", "on the problem's own inputs"])
+def test_what_errs_much_hides_nobodys_arithmetic(where: str) -> None:
+    """Another output, or inputs of another kind, where sums cancel for everybody."""
+    torch.manual_seed(0)
+    truth, seen = torch.randn(4096, dtype=torch.float64), Rounds()
+    for distribution in ("own", "signed"):
+        levels = [(1e-3, 0.3, 1e-3)] if distribution == "signed" else [(1e-7, 3e-4, 3e-4)]
+        if where == "in one of two outputs":
+            levels = [(1e-7, 3e-4, 3e-4), (1e-3, 0.3, 1e-3)]
+        native, coarse, mine = (
+            [(truth * (1 + level * torch.randn_like(truth))).float() for level in column]
+            for column in zip(*levels, strict=True)
+        )
+        runs = {"native": native, "float64": [truth] * len(levels), "tf32": coarse}
+        expected = Expected(native, runs, {}, mutates_inputs=False, work=[])
+        answer = Answer(outputs=mine, kinds=[{}] * len(mine), untold=None, work=[], specializations=[], elapsed=0.0)
+        seen.note_errors(check_outputs(answer, expected, 1 << 26, NOTHING), distribution)
+    assert seen.told_class == "ieee", "as far as tolerances go"
+    assert seen.precision_class == "tf32"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.int64])

@@ -44,6 +44,14 @@ def test_nor_does_who_scatters_it() -> None:
     assert kept.confirm("k", settled(kept, 150.0, (50.0, 250.0)), ALONE) == Settled(100.0, SHARP)
 
 
+def test_who_slows_it_only_when_it_is_alone_gains_nothing_by_it() -> None:
+    """What it computes on then may be what was left there, where there is no memory to make other inputs from."""
+    kept = ReferenceTimes()
+    measured = Settled(100.0, (95.0, 105.0))
+    assert kept.confirm("k", settled(kept, 100.0, (95.0, 105.0)), (300.0, (299.0, 301.0))) == measured
+    assert kept.kept_us("k") == 100.0
+
+
 def test_a_reference_time_is_kept_until_it_is_worn_out() -> None:
     kept = knowing(100.0, SHARP, most_uses=2)
     assert [settled(kept, 101.0, (98.0, 104.0)) for _ in range(2)] == [Settled(100.0, SHARP)] * 2
@@ -69,7 +77,8 @@ def test_what_is_used_agrees_with_what_was_measured_or_is_lower_or_is_doubtful(
     used = settled(kept, then, other)
     assert used.interval_us[0] <= other[1], "nobody has a slower reference than was measured"
     assert used.per_call_us in (first, then)
-    assert used.is_doubtful == (one[1] < other[0])
+    is_apart = one[1] < other[0]
+    assert used.is_doubtful == (then > one[1] and (is_apart or not is_reused))
     assert kept.has("k") == (is_reused and one[0] <= other[1]), "a lower one is to be measured sharply"
 
 
@@ -82,6 +91,7 @@ def test_nobody_is_credited_with_more_than_the_reference_takes_alone(
     doubtful = settled(kept, then, (then * (1 - wide), then * (1 + wide)))
     used = kept.confirm("k", doubtful, (alone, (alone * (1 - spread), alone * (1 + spread))))
     assert not used.is_doubtful and used.interval_us[0] <= alone * (1 + spread)
+    assert used.per_call_us <= max(doubtful.interval_us[1], doubtful.per_call_us), "nor than it was seen to take"
 
 
 def test_who_slows_a_reference_that_is_known_gains_nothing_by_it() -> None:
@@ -90,6 +100,21 @@ def test_who_slows_a_reference_that_is_known_gains_nothing_by_it() -> None:
     assert doubtful.is_doubtful
     assert kept.confirm("k", doubtful, (100.5, (100.0, 101.0))) == Settled(100.0, SHARP), "as it was known"
     assert kept.kept_us("k") == 100.0
+
+
+def test_nor_does_who_scatters_one_that_is_known() -> None:
+    """Its interval reaches the known one's, and it is longer all the same."""
+    for kept in (knowing(100.0, SHARP, is_reused=False), knowing(100.0, SHARP, most_uses=0)):
+        doubtful = settled(kept, 120.0, (100.5, 139.5))
+        assert doubtful.is_doubtful
+        assert kept.confirm("k", doubtful, (100.2, (99.0, 101.4))) == Settled(100.0, SHARP), "as it was known"
+    kept = knowing(100.0, SHARP)
+    assert settled(kept, 120.0, (100.5, 139.5)) == Settled(100.0, SHARP), "which stands"
+
+
+def test_nor_does_who_slows_it_where_it_scatters_when_it_is_alone() -> None:
+    kept = ReferenceTimes()
+    assert kept.confirm("k", settled(kept, 120.0, (117.0, 123.0)), (105.0, (93.0, 117.5))).per_call_us == 105.0
 
 
 def test_a_time_that_is_worn_out_still_bounds_what_is_credited() -> None:

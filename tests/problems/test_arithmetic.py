@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kerneldojo.problems.arithmetic import is_coarse, is_coarser, squared_errors
+from kerneldojo.problems.arithmetic import SAMPLED, is_coarse, is_coarser, squared_errors
 from kerneldojo.problems.precision import tf32_emulation
 
 Function = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -67,6 +67,22 @@ def test_who_changes_from_float32_to_tf32_is_told_by_a_single_answer(tail: str, 
     assert not is_coarser([], rounds) and not is_coarser(rounds, [])
 
 
+@pytest.mark.xfail(strict=True, reason="a long sum in one order errs as much as averaged products in TF32")
+def test_a_mean_of_many_gates_in_one_order_is_float32s() -> None:
+    """One thread a row: right, and in float32, however poor its order is."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(64, 1024, generator=generator)
+    w = torch.randn(4096, 1024, generator=generator) / 32
+    native, truth = (torch.sigmoid(a @ b.t()).mean(dim=1) for a, b in ((x, w), (x.double(), w.double())))
+    with tf32_emulation():
+        coarse = torch.sigmoid(x @ w.t()).mean(dim=1)
+    total = torch.zeros(64)
+    for gates in torch.sigmoid(x @ w.t()).unbind(dim=1):
+        total += gates
+    errors = squared_errors(truth, native, coarse, total / 4096)
+    assert errors is not None and not is_coarse([errors])
+
+
 def test_where_both_err_alike_nobody_is_said_to_be_coarse() -> None:
     truth = torch.randn(1000, dtype=torch.float64)
     native, coarse, got = (truth.float() * (1 + scale * torch.randn(1000)) for scale in (1e-5, 1e-4, 1e-3))
@@ -83,13 +99,32 @@ def test_a_native_answer_that_is_exact_is_no_reason_to_call_another_coarse() -> 
         assert errors is not None and is_coarse([errors]) is expected
 
 
+@pytest.mark.parametrize("shape", [(3000, 1500), (3, 50, 300, 100)])
+@pytest.mark.parametrize("is_coarser_there", [False, True])
+def test_a_large_answer_that_lies_turned_round_is_looked_at(shape: tuple[int, ...], is_coarser_there: bool) -> None:
+    """Else whoever returns such a one would be timed against whatever the tolerances happen to tell."""
+    truth = torch.randn(shape, dtype=torch.float64)
+    native, coarse = ((truth * (1 + scale * torch.randn(shape))).float() for scale in (1e-7, 3e-4))
+    got = coarse if is_coarser_there else native
+    order = tuple(range(len(shape)))[::-1]
+    errors = squared_errors(truth, native, coarse, got.permute(order).contiguous().permute(order))
+    assert errors is not None and is_coarse([errors]) is is_coarser_there
+
+
+def test_nobody_knows_at_which_elements_are_looked() -> None:
+    truth = torch.randn(1 << 20, dtype=torch.float64)
+    native, coarse = ((truth * (1 + scale * torch.randn(1 << 20))).float() for scale in (1e-7, 3e-4))
+    step = ((1 << 20) // SAMPLED) | 1
+    got = torch.where(torch.arange(1 << 20) % step == 0, native, coarse)
+    found = [squared_errors(truth, native, coarse, got) for _ in range(20)]
+    assert any(errors is not None and is_coarse([errors]) for errors in found)
+
+
 def test_nothing_is_known_of_what_nobody_looked_at() -> None:
     nothing = torch.zeros(0)
     assert squared_errors(nothing.double(), nothing, nothing, nothing) is None
     single = torch.ones(1)
     assert squared_errors(single.double(), single, single, single) is None
-    large = torch.zeros(3000, 1500).t()
-    assert squared_errors(large.double(), large, large, large) is None
     assert not is_coarse([])
 
 

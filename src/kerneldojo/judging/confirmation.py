@@ -3,14 +3,15 @@
 While the reference is timed its candidate stands still, and what that left on the device goes on: no stop of a process
 stops a kernel. Once the process is dead its context is gone, and all that was queued in it. So a figure that nobody has
 seen before is taken again then: a few windows of the reference alone, which cost others some 50 ms, and nearly always
-the first verdict on a problem alone. What it computes on is what was there last; the caches are cold as ever.
+the first verdict on a problem alone. What it computes on is written anew, for the dead could write there until they
+were: indices that are all the same can make a reference three times as slow. The caches are cold as ever.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from kerneldojo.devices.cuda.lengths import plan_lengths
 from kerneldojo.devices.cuda.sampling import draw_plan
 from kerneldojo.devices.cuda.window import Side, Stopwatch
 from kerneldojo.judging import figures
-from kerneldojo.judging.ends import Failed, HostedEnd
+from kerneldojo.judging.ends import Failed, HostedEnd, Late
 from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.preparation import Prepared
 from kerneldojo.judging.processes import Session
@@ -101,8 +102,10 @@ def prepare(prepared: Prepared, match: Match, findings: Findings) -> None:
     Raises:
         Ruling: the reference broke.
     """
+    match.birth = None  # There may be no room for two sets of weights, and nobody needs one any more.
     if match.reference.begun != "timed":
         match.conceive("timed")
+        match.birth = None
         compile_baseline(match.reference, prepared.arguments.of(match.reference.hosted), findings)
 
 
@@ -123,29 +126,44 @@ def measure(bench: Any, prepared: Prepared, reference: Reference, findings: Find
     longest = max((window.length for window in before), default=2)
     is_warmed = any(window.is_warmed for window in before)
     one = replace(side("reference", reference.hosted, prepared.outputs), is_trusted=True)
+    _renew(prepared, prepared.inputs.count)
+
+    def window(length: int, number: int) -> Window:
+        if number and prepared.reference_changes_inputs:
+            _renew(prepared, length)
+        return _window(bench.stopwatch, one, length, number, is_warmed=is_warmed)
+
     try:
         post_reference(reference, findings)
         try:
-            windows = _windows(bench.stopwatch, one, longest, findings.protocol.timing_error, is_warmed=is_warmed)
+            windows = _windows(window, longest, findings.protocol.timing_error)
         finally:
             bench.stopwatch.end(one)
             reference.hosted.session.collect(LATE_SECONDS)
     except SideEnded as ended:
         raise reference.fault(ended.end, "timed calls") from None
+    except pages.Late:
+        raise reference.fault(Late("timed calls"), "timed calls") from None
     except HostedEnd as end:
         raise reference.fault(end, "timed calls") from None
     return fit(windows, is_trusted=True)
 
 
-def _windows(stopwatch: Stopwatch, one: Side, longest: int, target_error: float, *, is_warmed: bool) -> list[Window]:
-    """As many as it takes, of all lengths."""
+def _renew(prepared: Prepared, length: int) -> None:
+    """Write new content into the first so many sets, where there is anything left to make it from."""
+    if prepared.inputs.can_refresh:
+        prepared.inputs.refresh(length)
+
+
+def _windows(window: Callable[[int, int], Window], longest: int, target_error: float) -> list[Window]:
+    """As many as it takes, of all lengths; `window` times one of a length, and is told how many there were before."""
     windows: list[Window] = []
     lengths: list[int] = []
     start = time.monotonic()
     while len(windows) < MOST:
         if not lengths:
             lengths = plan_lengths(longest, FEWEST, [index / (2 * FEWEST) for index in range(2 * FEWEST)])
-        windows.append(_window(stopwatch, one, lengths.pop(), len(windows), is_warmed=is_warmed))
+        windows.append(window(lengths.pop(), len(windows)))
         if len(windows) >= FEWEST and not len(windows) % 3:  # As many of each kind of length.
             is_sharp = fit(windows, is_trusted=True).relative_error <= target_error
             if is_sharp or time.monotonic() - start > ENOUGH_SECONDS:

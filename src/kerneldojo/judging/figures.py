@@ -157,7 +157,7 @@ def _check(match: Match, witness: Witness, values: Any) -> None:
         if ruling.status is Status.EXPLOIT:
             raise
         raise exploit("wrong_when_timed", "its outputs were right in the rounds and wrong in timed calls") from None
-    if match.seen.were_finer(checked.errors):
+    if match.seen.were_finer(checked):
         raise exploit(
             "wrong_when_timed",
             "its products were in float32 in the rounds, as the reference's are, and in TF32 when timed",

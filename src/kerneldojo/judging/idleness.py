@@ -44,7 +44,8 @@ def measure_idle(
         canary: of the device.
         guest, findings: the verdict under way; it `is_measuring`.
         action: what is measured; run again if it was in vain.
-        of_candidate: processes with something of the candidate's in them.
+        of_candidate: processes with something of the candidate's in them. Without any the candidate is dead, and
+            nothing is its doing any more.
 
     Raises:
         Infrastructure: somebody else kept the device busy.
@@ -69,14 +70,36 @@ def measure_idle(
         if is_left_idle:
             return
         num_windows += is_clean or not neighbours.leave_it_idle()
+    if of_candidate:
+        _find_out(canary, guest, findings, of_candidate, seconds, is_always=num_left_busy == NUM_WINDOWS)
+    raise Infrastructure(f"the device was not idle in {NUM_WINDOWS} windows: {canary}")
+
+
+def _find_out(
+    canary: Canary,
+    guest: Guest,
+    findings: Findings,
+    of_candidate: Sequence[Session],
+    seconds: float,
+    *,
+    is_always: bool,
+) -> None:
+    """Find out whose doing it was.
+
+    Args:
+        canary, guest, findings, of_candidate: as for `measure_idle`.
+        seconds: how long the last window took.
+        is_always: whether the device was idle before every window and busy after it.
+
+    Raises:
+        Ruling: it was the candidate's.
+    """
     with findings.stage("gate"), guest.window():
-        is_always = num_left_busy == NUM_WINDOWS
         if canary.becomes_clean(SETTLE_SECONDS):
             if is_always and all(_stays_idle(canary, guest, seconds) for _ in range(NUM_WINDOWS)):
                 raise Ruling(Status.RUNTIME_ERROR, "it left work on the device at the end of every window")
         elif (is_always or not guest.had_company) and _is_idle_without(canary, of_candidate):
             raise Ruling(Status.RUNTIME_ERROR, "the device was never idle until its processes were ended")
-    raise Infrastructure(f"the device was not idle in {NUM_WINDOWS} windows: {canary}")
 
 
 def _stays_idle(canary: Canary, guest: Guest, seconds: float) -> bool:

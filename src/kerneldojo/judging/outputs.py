@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -41,10 +41,15 @@ class Checked:
 
     error: float
     """Largest error in units of the tolerance."""
-    precision_class: PrecisionClass | None
-    """Class of the arithmetic by the tolerances, for float32 outputs of problems where TF32 makes a difference."""
-    errors: tuple[torch.Tensor, ...] = ()
-    """Of such outputs, as `arithmetic.squared_errors` has them."""
+    classes: dict[int, PrecisionClass] = field(default_factory=dict[int, PrecisionClass])
+    """Class of the arithmetic by the tolerances, of float32 outputs in which TF32 makes a difference, by number."""
+    errors: dict[int, torch.Tensor] = field(default_factory=dict[int, torch.Tensor])
+    """Of such outputs, as `arithmetic.squared_errors` has them; not of those at which nobody looked."""
+
+    @property
+    def precision_class(self) -> PrecisionClass | None:
+        """Of all of them: the coarser."""
+        return "tf32" if "tf32" in self.classes.values() else "ieee" if self.classes else None
 
 
 def check_outputs(
@@ -65,7 +70,7 @@ def check_outputs(
         distribution: of the inputs; what is unusual about them is said of a wrong answer, and some of it forgiven.
     """
     _check_structure(answer, expected)
-    worst, classes, errors = 0.0, set[PrecisionClass](), list[torch.Tensor]()
+    worst, classes, errors = 0.0, dict[int, PrecisionClass](), dict[int, torch.Tensor]()
     for index, got in enumerate(answer.outputs):
         runs = expected.runs(index)
         comparison, precision_class = _compare(runs, got, reduction_length)
@@ -75,11 +80,10 @@ def check_outputs(
             raise _wrong(comparison, index, len(answer.outputs), delivery, distribution)
         worst = max(worst, comparison.max_error)
         if precision_class is not None:
-            classes.add(precision_class)
-        if precision_class is not None:
+            classes[index] = precision_class
             found = squared_errors(runs.get("float64"), runs["native"], runs["tf32"], got)
-            errors += [found] if found is not None else []
-    return Checked(worst, "tf32" if "tf32" in classes else "ieee" if classes else None, tuple(errors))
+            errors |= {index: found} if found is not None else {}
+    return Checked(worst, classes, errors)
 
 
 def _is_tolerable(comparison: Comparison, distribution: str) -> bool:

@@ -86,7 +86,7 @@ class ReferenceTimes:
         """What a call takes by the figure that is kept and may still be used; None if there is none."""
         with self._lock:
             kept = self._remembered(key)
-            return kept.per_call_us if kept is not None and self._is_reused and not self._is_worn(kept) else None
+            return kept.per_call_us if kept is not None and self._stands(kept) else None
 
     def settle(self, key: str, per_call_us: float, interval_us: Interval, *, is_slowed: bool = False) -> Settled:
         """The figure to use, given what was measured just now; what is doubtful is not kept before it is confirmed.
@@ -102,10 +102,16 @@ class ReferenceTimes:
             if kept is None:
                 return measured if is_slowed else replace(measured, is_doubtful=True)
             is_higher = per_call_us > kept.per_call_us
-            if (is_slowed and is_higher) or _overlap(kept.interval_us, interval_us):
+            if is_slowed and is_higher:
+                return self._agreed(key, kept, measured, is_slowed=True)
+            if per_call_us > kept.interval_us[1] and not (
+                self._stands(kept) and _overlap(kept.interval_us, interval_us)
+            ):
+                return replace(
+                    measured, is_doubtful=True
+                )  # However wide its interval is: that may be somebody's doing.
+            if _overlap(kept.interval_us, interval_us):
                 return self._agreed(key, kept, measured, is_slowed=is_slowed)
-            if is_higher:
-                return replace(measured, is_doubtful=True)
             del self._kept[key]  # Where it is reused, a lower one is not measured sharply: the next verdict's will be.
             if not self._is_reused:
                 self._keep(key, measured)
@@ -114,16 +120,20 @@ class ReferenceTimes:
     def confirm(self, key: str, measured: Settled, alone: tuple[float, Interval]) -> Settled:
         """The figure to use instead of a doubtful one, given what the reference took with nobody there to slow it.
 
+        Never beyond what was measured beside the candidate, whose time was taken in the same minute: it is held against
+        what its reference took then, or less.
+
         Args:
             key: see `reference_key`.
             measured: the doubtful one.
             alone: figure and interval of the other.
         """
         per_call_us, interval_us = alone
-        is_borne_out = interval_us[1] >= measured.interval_us[0]
+        is_borne_out = interval_us[1] >= measured.per_call_us
         is_sharper = _width(measured.interval_us) <= _width(interval_us)
+        is_higher = per_call_us > measured.interval_us[1]
         found = Settled(per_call_us, interval_us)
-        if is_borne_out and is_sharper:
+        if is_borne_out and (is_sharper or is_higher):
             found = replace(measured, is_doubtful=False)
         with self._lock:
             kept = self._remembered(key)
@@ -150,6 +160,10 @@ class ReferenceTimes:
         self._kept[key] = _Kept(found.per_call_us, found.interval_us, time.monotonic())
         while len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
+
+    def _stands(self, kept: _Kept) -> bool:
+        """Whether it stands for what would be measured."""
+        return self._is_reused and not self._is_worn(kept)
 
     def _is_worn(self, kept: _Kept) -> bool:
         return kept.num_uses >= self._most_uses or time.monotonic() - kept.taken > self._longest_seconds

@@ -8,7 +8,6 @@ is found. Inputs must come back unchanged, or as the reference leaves them, and 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 from kerneldojo.contestant.tree import tensors
 from kerneldojo.judging.contestant import Answer, Contestant, Delivery
 from kerneldojo.judging.fingerprints import remember
-from kerneldojo.judging.outputs import check_buffers, check_inputs, check_outputs
+from kerneldojo.judging.outputs import Checked, check_buffers, check_inputs, check_outputs
 from kerneldojo.judging.reference import Expected, Reference
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.problems.arithmetic import is_coarse, is_coarser
@@ -51,8 +50,11 @@ class Rounds:
     """Largest error in units of the tolerance; None before there was one."""
     told_class: str | None = None
     """Class of the arithmetic by the tolerances that answers are within."""
-    errors: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
-    """Of its answers: see `Checked.errors`."""
+    errors: dict[int, list[torch.Tensor]] = field(default_factory=dict[int, list[torch.Tensor]])
+    """Of its answers, output by output, for one may err by so much that another's arithmetic does not show beside it:
+    see `Checked.errors`."""
+    own_errors: dict[int, list[torch.Tensor]] = field(default_factory=dict[int, list[torch.Tensor]])
+    """Those on the problem's own inputs alone: calls are timed on such."""
     ran_own_kernel: bool = False
     """Whether any call launched a kernel of the candidate's own."""
     steady_works: list[list[dict[str, Any]]] = field(default_factory=list)
@@ -64,11 +66,25 @@ class Rounds:
     @property
     def precision_class(self) -> str | None:
         """Class of the arithmetic, for float32 problems where TF32 makes a difference."""
-        return "tf32" if self.told_class == "ieee" and is_coarse(self.errors) else self.told_class
+        seen = (*self.errors.values(), *self.own_errors.values())
+        return "tf32" if self.told_class == "ieee" and any(map(is_coarse, seen)) else self.told_class
 
-    def were_finer(self, later: Sequence[torch.Tensor]) -> bool:
-        """Whether answers were computed in float32, and those that left these errors in TF32."""
-        return self.told_class == "ieee" and is_coarser(later, self.errors)
+    def note_errors(self, checked: Checked, distribution: str) -> None:
+        """Remember how far an answer that is right was from the truth, on inputs of this distribution."""
+        self.max_error = max(self.max_error or 0.0, checked.error)
+        if checked.precision_class is not None and self.told_class != "tf32":
+            self.told_class = checked.precision_class
+        for number, found in checked.errors.items():
+            self.errors.setdefault(number, []).append(found)
+            if distribution == "own":
+                self.own_errors.setdefault(number, []).append(found)
+
+    def were_finer(self, later: Checked) -> bool:
+        """Whether answers were computed in float32, and this one, on inputs of the problem's own kind, in TF32."""
+        return self.told_class == "ieee" and any(
+            is_coarser([found], self.own_errors.get(number, ()), is_told=later.classes[number] == "tf32")
+            for number, found in later.errors.items()
+        )
 
 
 @dataclass(frozen=True)
@@ -207,10 +223,7 @@ class Match:
         length, distribution = self.conduct.reduction_length, question.distribution
         checked = check_outputs(answer, expected, length, delivery, distribution=distribution)
         if distribution not in PROBING:
-            self.seen.max_error = max(self.seen.max_error or 0.0, checked.error)
-            self.seen.errors += checked.errors
-            if checked.precision_class is not None and self.seen.told_class != "tf32":
-                self.seen.told_class = checked.precision_class
+            self.seen.note_errors(checked, distribution)
         left = self.contestant.hosted.peek(node)
         if not inputs.equals(left):
             check_inputs([tensor.clone() for tensor in left], expected, length, distribution=distribution)

@@ -10,6 +10,7 @@ errors are nearer to those of TF32, in proportion, was computed so. Another orde
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Sequence
 
 import torch
@@ -18,8 +19,6 @@ FEWEST = 32
 """Elements of an output: one number is near the truth by chance."""
 SAMPLED = 1 << 16
 """Elements of an output that are looked at, about: reading them is next to nothing beside reading all."""
-MOST_COPIED = 1 << 22
-"""Elements of an output that lies with holes or turned round; of larger ones nothing is known."""
 APART = 16.0
 """So many times as large errors in TF32 must be: else what is between the two may be either."""
 ROUNDING = 2.0**-25
@@ -43,12 +42,11 @@ def squared_errors(
         (3,) float64 on that device, in units of the truth's own mean square; not waited for.
     """
     right = native if truth is None else truth
-    tensors = (right, got, native, coarse)
-    is_copied = not all(tensor.is_contiguous() for tensor in tensors)
-    if right.numel() < FEWEST or (is_copied and right.numel() > MOST_COPIED):
+    if right.numel() < FEWEST:
         return None
     step = (right.numel() // SAMPLED) | 1  # Odd, so that it meets every column of most rows.
-    right, *others = (tensor.reshape(-1)[::step].double() for tensor in tensors)
+    start = secrets.randbelow(step)  # Nobody may know which are looked at.
+    right, *others = (_sampled(tensor, start, step) for tensor in (right, got, native, coarse))
     errors = (torch.stack(others) - right).nan_to_num(0.0, 0.0, 0.0)
     size = right.nan_to_num(0.0, 0.0, 0.0).square().mean()
     found = errors.square().mean(dim=1) / size.clamp(min=torch.finfo(torch.float32).tiny)
@@ -57,18 +55,32 @@ def squared_errors(
     return found
 
 
+def _sampled(tensor: torch.Tensor, start: int, step: int) -> torch.Tensor:
+    """Every so many elements, by their places in the shape; of one that lies turned round there is no copy."""
+    if tensor.is_contiguous():
+        return tensor.view(-1)[start::step].double()
+    return tensor.take(torch.arange(start, tensor.numel(), step, device=tensor.device)).double()
+
+
 def is_coarse(found: Sequence[torch.Tensor]) -> bool:
     """Whether answers were computed in TF32, by all that `squared_errors` found; False where that cannot be told."""
     mine, native, coarse = _errors(found)
     return coarse >= APART * native and mine > math.sqrt(native * coarse)
 
 
-def is_coarser(found: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> bool:
-    """Whether answers were computed in TF32, and others before in float32."""
-    if not before or not is_coarse(found):
+def is_coarser(found: Sequence[torch.Tensor], before: Sequence[torch.Tensor], *, is_told: bool = False) -> bool:
+    """Whether answers were computed in TF32, and others before in float32.
+
+    Args:
+        found: of the ones.
+        before: of the others, on inputs of the same kind: on other kinds everybody may err by more, whatever he does.
+        is_told: whether tolerances tell that the ones were. Operands that are rounded leave little of an error where
+            all are positive, and one that is cut much: there nothing else may tell it.
+    """
+    if not before or not found or not (is_told or is_coarse(found)):
         return False
     (mine, native, _), (mine_before, native_before, _) = _errors(found), _errors(before)
-    return not is_coarse(before) and mine / native > JUMP * mine_before / native_before
+    return not is_coarse(before) and mine / native > JUMP * max(mine_before, ROUNDING) / native_before
 
 
 def _errors(found: Sequence[torch.Tensor]) -> tuple[float, float, float]:

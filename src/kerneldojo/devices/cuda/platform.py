@@ -69,8 +69,8 @@ class CudaPlatform:
         self._placed: list[torch.Tensor] = []
         """Results that the judge reads where they lie."""
         self._first_look = first_look.FirstLook()
-        self._later: list[tuple[torch.Tensor, torch.Tensor]] = []
-        """What was found at their ends at first: written there once the device is done."""
+        self._later: list[tuple[first_look.Glimpse, torch.Tensor]] = []
+        """What was found in them at first: written there once the device is done."""
         torch.cuda._lazy_call(self._presence.map)  # pyright: ignore[reportPrivateUsage] - as torch's own modules do
 
     # What `kerneldojo.contestant.platform.Platform` asks for
@@ -104,7 +104,7 @@ class CudaPlatform:
     def renew(self) -> None:
         """See `Platform.renew`."""
         self._placed.clear()
-        self._later.clear()
+        self._later.clear()  # Of a call that failed: what lies there may be somebody else's by now.
         self._first_look.forget()
 
     def settle(self) -> bool:
