@@ -96,7 +96,8 @@ def test_who_becomes_coarser_is_convicted(then: str, is_positive: bool) -> None:
 def test_who_errs_more_than_the_library_is_not_convicted_for_inputs_on_which_both_err_more() -> None:
     """A long sum in one order: sixty times the error of a sum in pieces, but for inputs that cancel for everybody."""
     own, cancelling = (
-        torch.tensor([one * one for one in levels]) for levels in ((4.4e-5, 7e-7, 6.5e-4), (1e-3, 1e-3, 0.3))
+        torch.tensor([*(one * one for one in levels), 0.0, 4096.0])
+        for levels in ((4.4e-5, 7e-7, 6.5e-4), (1e-3, 1e-3, 0.3))
     )
     seen = Rounds()
     for found, distribution in ((own, "own"), (cancelling, "signed")):

@@ -83,9 +83,9 @@ def test_what_errs_much_hides_nobodys_arithmetic(where: str) -> None:
         levels = [(1e-3, 0.3, 1e-3)] if distribution == "signed" else [(1e-7, 3e-4, 3e-4)]
         if where == "in one of two outputs":
             levels = [(1e-7, 3e-4, 3e-4), (1e-3, 0.3, 1e-3)]
+        noise = {level: torch.randn_like(truth) for level in (1e-7, 1e-3, 3e-4, 0.3)}  # Equal levels: equal errors.
         native, coarse, mine = (
-            [(truth * (1 + level * torch.randn_like(truth))).float() for level in column]
-            for column in zip(*levels, strict=True)
+            [(truth * (1 + level * noise[level])).float() for level in column] for column in zip(*levels, strict=True)
         )
         runs = {"native": native, "float64": [truth] * len(levels), "tf32": coarse}
         expected = Expected(native, runs, {}, mutates_inputs=False, work=[])

@@ -166,3 +166,11 @@ def test_a_kept_time_that_is_too_long_is_no_better_for_slow_cores() -> None:
     kept = knowing(26.0, (25.9, 26.1))
     assert settled(kept, 20.0, (19.0, 21.0), is_slowed=True).per_call_us == 20.0
     assert not kept.has("k")
+
+
+def test_nobody_raises_a_time_bit_by_bit() -> None:
+    """Two hundredths are noise where intervals meet; where they do not, each step is confirmed."""
+    kept = knowing(100.0, SHARP, is_reused=False)
+    assert settled(kept, 102.0, (101.5, 102.5)).is_doubtful
+    assert not settled(kept, 102.0, (100.5, 103.5)).is_doubtful
+    assert settled(kept, 104.0, (100.5, 107.5)).is_doubtful

@@ -23,6 +23,10 @@ TAILS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+SIGNED = ("product", "mean of gates", "softmax", "transposed")
+"""Behind which operands that were rounded are told from float32's."""
+
+
 def in_blocks(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """The same product in float32, summed in another order."""
     total = torch.zeros(x.shape[0], w.shape[0])
@@ -51,9 +55,10 @@ def found(
 @pytest.mark.parametrize("kind", ["float32", "tf32", "rounded"])
 @pytest.mark.parametrize("has_truth", [True, False], ids=["", "without the truth"])
 def test_products_are_told_by_their_operands_whatever_is_done_to_them(tail: str, kind: str, has_truth: bool) -> None:
-    """Another order of summation is float32's all the same; TF32 that rounds errs half as much as one that cuts."""
+    """Another order of summation is float32's all the same; TF32 may cut its operands, or round them."""
     seen = [found(TAILS[tail], kind, seed, has_truth=has_truth) for seed in range(7)]
-    assert is_coarse(seen) is all(is_coarse([one]) for one in seen) is (kind != "float32")
+    assert is_coarse(seen) is (kind == "tf32" or (kind == "rounded" and tail in SIGNED))
+    assert any(map(is_coarse, ([one] for one in seen))) <= is_coarse(seen)
 
 
 @pytest.mark.parametrize("tail", TAILS)
@@ -61,13 +66,17 @@ def test_products_are_told_by_their_operands_whatever_is_done_to_them(tail: str,
 @pytest.mark.parametrize("before", ["float32", "tf32", "rounded"])
 def test_who_changes_from_float32_to_tf32_is_told_by_a_single_answer(tail: str, before: str, then: str) -> None:
     rounds = [found(TAILS[tail], before, seed) for seed in range(7)]
+    if before == "rounded" and tail not in SIGNED:
+        return  # Nobody knows that it was not in float32.
+    has_changed = before == "float32" and then != "float32"
     for seed in (7, 8, 9):
-        has_changed = before == "float32" and then != "float32"
-        assert is_coarser([found(TAILS[tail], then, seed)], rounds) is has_changed
+        one = [found(TAILS[tail], then, seed)]
+        assert is_coarser(one, rounds, is_told=True) is has_changed
+        assert is_coarser(one, rounds) <= has_changed
+        assert then != "tf32" or is_coarser(one, rounds) == has_changed, "operands that are cut need no tolerance"
     assert not is_coarser([], rounds) and not is_coarser(rounds, [])
 
 
-@pytest.mark.xfail(strict=True, reason="a long sum in one order errs as much as averaged products in TF32")
 def test_a_mean_of_many_gates_in_one_order_is_float32s() -> None:
     """One thread a row: right, and in float32, however poor its order is."""
     generator = torch.Generator().manual_seed(1)
@@ -80,7 +89,22 @@ def test_a_mean_of_many_gates_in_one_order_is_float32s() -> None:
     for gates in torch.sigmoid(x @ w.t()).unbind(dim=1):
         total += gates
     errors = squared_errors(truth, native, coarse, total / 4096)
-    assert errors is not None and not is_coarse([errors])
+    assert errors is not None and not is_coarse([errors] * 7)
+
+
+def test_nor_is_a_long_product_of_positive_numbers_in_one_order_coarse() -> None:
+    """A thread an element, one term after the other: which errs more than a library that sums in blocks."""
+    generator = torch.Generator().manual_seed(2)
+    x, w = torch.rand(8, 1 << 15, generator=generator), torch.rand(16, 1 << 15, generator=generator)
+    native, truth = x @ w.t(), x.double() @ w.double().t()
+    with tf32_emulation():
+        coarse = x @ w.t()
+    total = torch.zeros(8, 16)
+    for a, b in zip(x.unbind(dim=1), w.unbind(dim=1), strict=True):
+        total += torch.outer(a, b)
+    errors = squared_errors(truth, native, coarse, total)
+    assert errors is not None and not is_coarse([errors] * 7)
+    assert float(errors[0]) > 100 * float(errors[1]), "ten times as large as the library's"
 
 
 def test_where_both_err_alike_nobody_is_said_to_be_coarse() -> None:

@@ -34,6 +34,9 @@ LONGEST_SECONDS = 600.0
 REMEMBERED_SECONDS = 3600.0
 """After which a figure that is worn out bounds nothing any more."""
 MOST_KEPT = 512
+NOISE = 1.02
+"""By so much a figure may be beyond the interval of a kept one, if their intervals meet: nobody gains much by that, and
+some verdicts of a hundred do on a quiet host."""
 
 
 @dataclass(frozen=True)
@@ -104,13 +107,11 @@ class ReferenceTimes:
             is_higher = per_call_us > kept.per_call_us
             if is_slowed and is_higher:
                 return self._agreed(key, kept, measured, is_slowed=True)
-            if per_call_us > kept.interval_us[1] and not (
-                self._stands(kept) and _overlap(kept.interval_us, interval_us)
-            ):
-                return replace(
-                    measured, is_doubtful=True
-                )  # However wide its interval is: that may be somebody's doing.
-            if _overlap(kept.interval_us, interval_us):
+            do_meet = _overlap(kept.interval_us, interval_us)
+            is_beyond = per_call_us > NOISE * kept.interval_us[1]  # However wide: that may be somebody's doing.
+            if is_higher and (not do_meet or (is_beyond and not self._stands(kept))):
+                return replace(measured, is_doubtful=True)
+            if do_meet:
                 return self._agreed(key, kept, measured, is_slowed=is_slowed)
             del self._kept[key]  # Where it is reused, a lower one is not measured sharply: the next verdict's will be.
             if not self._is_reused:
