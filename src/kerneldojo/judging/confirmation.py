@@ -77,7 +77,7 @@ def confirm(
     settled = bench.reference_times.confirm(reference_key(findings), doubtful, alone)
     if settled.interval_us[1] < doubtful.interval_us[0]:
         times = doubtful.per_call_us / settled.per_call_us
-        findings.notes.append(f"its reference took {times:.2f} times as long beside it as alone, which counts")
+        findings.notes.append(f"its reference is credited as timed alone: beside it it took {times:.2f} times as long")
     figures.credit(findings, prepared.result, settled)
 
 
