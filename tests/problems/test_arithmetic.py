@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kerneldojo.problems.arithmetic import SAMPLED, is_coarse, is_coarser, squared_errors
+from kerneldojo.problems.arithmetic import SAMPLED, is_coarse, is_coarser, error_moments
 from kerneldojo.problems.precision import tf32_emulation
 
 Function = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -46,7 +46,7 @@ def found(
         coarse = tail(x @ w.t())
     rounded = [(one.view(torch.int32) + 0x1000 & ~0x1FFF).view(torch.float32) for one in (x, w)]
     got = {"float32": tail(in_blocks(x, w)), "tf32": coarse, "rounded": tail(rounded[0] @ rounded[1].t())}[kind]
-    errors = squared_errors(truth if has_truth else None, native, coarse, got)
+    errors = error_moments(truth if has_truth else None, native, coarse, got)
     assert errors is not None
     return errors
 
@@ -88,7 +88,7 @@ def test_a_mean_of_many_gates_in_one_order_is_float32s() -> None:
     total = torch.zeros(64)
     for gates in torch.sigmoid(x @ w.t()).unbind(dim=1):
         total += gates
-    errors = squared_errors(truth, native, coarse, total / 4096)
+    errors = error_moments(truth, native, coarse, total / 4096)
     assert errors is not None and not is_coarse([errors] * 7)
 
 
@@ -102,7 +102,7 @@ def test_nor_is_a_long_product_of_positive_numbers_in_one_order_coarse() -> None
     total = torch.zeros(8, 16)
     for a, b in zip(x.unbind(dim=1), w.unbind(dim=1), strict=True):
         total += torch.outer(a, b)
-    errors = squared_errors(truth, native, coarse, total)
+    errors = error_moments(truth, native, coarse, total)
     assert errors is not None and not is_coarse([errors] * 7)
     assert float(errors[0]) > 100 * float(errors[1]), "ten times as large as the library's"
 
@@ -110,7 +110,7 @@ def test_nor_is_a_long_product_of_positive_numbers_in_one_order_coarse() -> None
 def test_where_both_err_alike_nobody_is_said_to_be_coarse() -> None:
     truth = torch.randn(1000, dtype=torch.float64)
     native, coarse, got = (truth.float() * (1 + scale * torch.randn(1000)) for scale in (1e-5, 1e-4, 1e-3))
-    errors = squared_errors(truth, native, coarse, got)
+    errors = error_moments(truth, native, coarse, got)
     assert errors is not None and not is_coarse([errors])
 
 
@@ -119,7 +119,7 @@ def test_a_native_answer_that_is_exact_is_no_reason_to_call_another_coarse() -> 
     truth = torch.arange(1.0, 513.0, dtype=torch.float64)
     native, coarse = truth.float(), truth.float() * (1 + 1e-3)
     for scale, expected in ((6e-8, False), (1e-3, True)):
-        errors = squared_errors(truth, native, coarse, (truth * (1 + scale)).float())
+        errors = error_moments(truth, native, coarse, (truth * (1 + scale)).float())
         assert errors is not None and is_coarse([errors]) is expected
 
 
@@ -131,7 +131,7 @@ def test_a_large_answer_that_lies_turned_round_is_looked_at(shape: tuple[int, ..
     native, coarse = ((truth * (1 + scale * torch.randn(shape))).float() for scale in (1e-7, 3e-4))
     got = coarse if is_coarser_there else native
     order = tuple(range(len(shape)))[::-1]
-    errors = squared_errors(truth, native, coarse, got.permute(order).contiguous().permute(order))
+    errors = error_moments(truth, native, coarse, got.permute(order).contiguous().permute(order))
     assert errors is not None and is_coarse([errors]) is is_coarser_there
 
 
@@ -140,15 +140,15 @@ def test_nobody_knows_at_which_elements_are_looked() -> None:
     native, coarse = ((truth * (1 + scale * torch.randn(1 << 20))).float() for scale in (1e-7, 3e-4))
     step = ((1 << 20) // SAMPLED) | 1
     got = torch.where(torch.arange(1 << 20) % step == 0, native, coarse)
-    found = [squared_errors(truth, native, coarse, got) for _ in range(20)]
+    found = [error_moments(truth, native, coarse, got) for _ in range(20)]
     assert any(errors is not None and is_coarse([errors]) for errors in found)
 
 
 def test_nothing_is_known_of_what_nobody_looked_at() -> None:
     nothing = torch.zeros(0)
-    assert squared_errors(nothing.double(), nothing, nothing, nothing) is None
+    assert error_moments(nothing.double(), nothing, nothing, nothing) is None
     single = torch.ones(1)
-    assert squared_errors(single.double(), single, single, single) is None
+    assert error_moments(single.double(), single, single, single) is None
     assert not is_coarse([])
 
 
@@ -160,5 +160,5 @@ def test_neither_the_size_of_numbers_nor_what_is_none_matters(kind: str, exponen
     got = (native if kind == "float32" else coarse).clone()
     for one in (truth, native, coarse, got):
         one[7] = odd
-    errors = squared_errors(truth, native, coarse, got)
+    errors = error_moments(truth, native, coarse, got)
     assert errors is not None and is_coarse([errors]) is (kind == "tf32")

@@ -12,7 +12,7 @@ from kerneldojo.devices.cuda.inputs import Layout
 from kerneldojo.judging.contestant import Answer, Delivery
 from kerneldojo.judging.reference import Expected
 from kerneldojo.judging.ruling import Ruling, exploit
-from kerneldojo.problems.arithmetic import squared_errors
+from kerneldojo.problems.arithmetic import error_moments
 from kerneldojo.problems.budget import make_budget
 from kerneldojo.problems.distributions import PROBING, SIDED
 from kerneldojo.problems.tolerance import Comparison, PrecisionClass, compare, compare_if_well
@@ -44,7 +44,7 @@ class Checked:
     classes: dict[int, PrecisionClass] = field(default_factory=dict[int, PrecisionClass])
     """Class of the arithmetic by the tolerances, of float32 outputs in which TF32 makes a difference, by number."""
     errors: dict[int, torch.Tensor] = field(default_factory=dict[int, torch.Tensor])
-    """Of such outputs, as `arithmetic.squared_errors` has them; not of those at which nobody looked."""
+    """Of such outputs, as `arithmetic.error_moments` has them; not of those at which nobody looked."""
 
     @property
     def precision_class(self) -> PrecisionClass | None:
@@ -81,7 +81,7 @@ def check_outputs(
         worst = max(worst, comparison.max_error)
         if precision_class is not None:
             classes[index] = precision_class
-            found = squared_errors(runs.get("float64"), runs["native"], runs["tf32"], got)
+            found = error_moments(runs.get("float64"), runs["native"], runs["tf32"], got)
             errors |= {index: found} if found is not None else {}
     return Checked(worst, classes, errors)
 

@@ -41,7 +41,7 @@ JUMP = 3.0
 """Who computes in TF32 after float32 errs by so many times more then; by honest doing nobody."""
 
 
-def squared_errors(
+def error_moments(
     truth: torch.Tensor | None, native: torch.Tensor, coarse: torch.Tensor, got: torch.Tensor
 ) -> torch.Tensor | None:
     """What errors of an answer, of the native one and of that in TF32 are like; None where nobody looks.
@@ -91,7 +91,7 @@ class _Errors:
 
     @classmethod
     def of(cls, found: Sequence[torch.Tensor]) -> _Errors:
-        """Of all that `squared_errors` found; none at all where nobody looked."""
+        """Of all that `error_moments` found; none at all where nobody looked."""
         if not found:
             return cls()
         all_of_them = torch.stack(list(found))
@@ -111,7 +111,7 @@ class _Errors:
 
 
 def is_coarse(found: Sequence[torch.Tensor]) -> bool:
-    """Whether answers were computed in TF32, by all that `squared_errors` found; False where that cannot be told."""
+    """Whether answers were computed in TF32, by all that `error_moments` found; False where that cannot be told."""
     return _Errors.of(found).is_coarse
 
 
