@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kerneldojo.problems.arithmetic import SAMPLED, is_coarse, is_coarser, error_moments
+from kerneldojo.problems.arithmetic import SAMPLED, error_moments, is_coarse, is_coarser
 from kerneldojo.problems.precision import tf32_emulation
 
 Function = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
