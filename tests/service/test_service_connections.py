@@ -110,6 +110,15 @@ def test_who_sends_no_request_is_hung_up_on(port: int, sent: bytes) -> None:
     assert answer(port, sent).count(b" 200 ") == sent.count(b"\r\n\r\n")
 
 
+def test_health_is_told_to_who_asks_for_its_head(tmp_path: Path) -> None:
+    """As balancers of load do; over a real connection, on which no body may follow."""
+    with ServiceProcess(tmp_path) as service, httpx.Client(base_url=service.url) as http:
+        head, whole = http.head("/health"), http.get("/health")
+        assert head.status_code == whole.status_code == 200
+        assert not head.content and head.headers["content-type"] == whole.headers["content-type"]
+        assert http.head("/v1/tasks").status_code == 405
+
+
 def test_connections_without_end_cost_no_task_its_verdict(tmp_path: Path) -> None:
     """Whoever reaches the port can use up the files that a process may have open, token or not."""
     with (

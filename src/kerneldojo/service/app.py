@@ -74,6 +74,7 @@ def create_app(
 
 
 def _add_own_routes(app: FastAPI, service: Service, metrics: Metrics) -> None:
+    @app.head("/health", include_in_schema=False)  # So whoever balances load asks.
     @app.get("/health", response_model=Health, responses={503: {"model": Health}}, tags=["operations"])
     async def health() -> Response:
         """Whether devices are well, the store can be written and the queue moves; 503 where work cannot be done."""
