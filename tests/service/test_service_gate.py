@@ -98,7 +98,7 @@ def test_a_method_that_a_path_has_not_is_told_which_it_has(tmp_path: Path) -> No
                 "/v1/tasks": "GET, POST",
                 "/v1/tasks/a": "DELETE, GET",
                 "/evaluate": "POST",
-                "/health": "GET",
+                "/health": "GET, HEAD",
             }.items():
                 refused = await r.http.options(path)
                 assert (refused.status_code, refused.headers["allow"]) == (405, methods)
