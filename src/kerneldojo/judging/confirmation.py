@@ -9,7 +9,6 @@ were: indices that are all the same can make a reference three times as slow. Th
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -63,7 +62,7 @@ def confirm(
         return
     assert prepared.result is not None
     with findings.stage("end"):
-        _end(bench, guest, of_candidate)
+        bench.end(guest, of_candidate)
     with findings.stage("confirmation"):
         prepare(prepared, match, findings)
     found: list[Fit] = []
@@ -79,16 +78,6 @@ def confirm(
         times = doubtful.per_call_us / settled.per_call_us
         findings.notes.append(f"its reference is credited as timed alone: beside it it took {times:.2f} times as long")
     figures.credit(findings, prepared.result, settled)
-
-
-def _end(bench: Any, guest: Guest, sessions: Sequence[Session]) -> None:
-    for session in sessions:
-        session.order_end()
-    with contextlib.ExitStack() as stack:
-        if bench.blanks is not None:  # As at the end of a verdict: see `Parties.ending`.
-            stack.enter_context(guest.beside_windows(sessions))
-        for session in sessions:
-            session.close()
 
 
 def prepare(prepared: Prepared, match: Match, findings: Findings) -> None:
@@ -179,13 +168,4 @@ def _window(stopwatch: Stopwatch, one: Side, length: int, number: int, *, is_war
         raise SideEnded(one.name, Failed("runtime_error", "a call failed"))
     stopwatch.order_release(one)
     stopwatch.await_release(one)
-    return Window(
-        length,
-        timed.wall_us,
-        done_us=timed.done_us,
-        prime_us=timed.prime_us,
-        turn=number,
-        is_warmed=is_warmed,
-        taken_us=timed.taken_us,
-        prepare_us=timed.prepare_us,
-    )
+    return timed.window(number, is_warmed=is_warmed)

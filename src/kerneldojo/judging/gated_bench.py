@@ -300,6 +300,19 @@ class Bench(BenchMemory):
         with guest.measuring():
             measure_idle(self._canary, guest, findings, action, of_candidate)
 
+    def end(self, guest: Guest, sessions: Sequence[Session]) -> None:
+        """End processes of a verdict: the order is given to all of them before any is waited for.
+
+        Where contexts are made ahead nobody's window waits for that.
+        """
+        for session in sessions:
+            session.order_end()
+        with contextlib.ExitStack() as stack:
+            if self.blanks is not None:
+                stack.enter_context(guest.beside_windows(sessions))
+            for session in sessions:
+                stack.callback(session.close)
+
     def close(self) -> None:
         """End the fork server and all that hangs on it."""
         atexit.unregister(self.close)

@@ -212,7 +212,7 @@ class Parties:
 
     @contextlib.contextmanager
     def ending(self) -> Generator[None]:
-        """Processes, all ended at the end: the order is given to all of them before any is waited for."""
+        """Processes, all ended at the end: see `Bench.end`."""
         try:
             yield
         except (Ruling, Infrastructure, RuntimeError) as fault:
@@ -221,14 +221,11 @@ class Parties:
             raise
         finally:
             self.workshop.abandon()
-            with self.findings.stage("end"), contextlib.ExitStack() as stack:
-                for session in self.sessions:
-                    session.order_end()
-                stack.callback(self.bench.tidy)
-                if self.bench.blanks is not None:
-                    stack.enter_context(self.guest.beside_windows(self.sessions))
-                for session in self.sessions:
-                    stack.callback(session.close)
+            with self.findings.stage("end"):
+                try:
+                    self.bench.end(self.guest, self.sessions)
+                finally:
+                    self.bench.tidy()
 
     def _check_hoard(self, fault: Exception) -> None:
         """See whether what others lacked was in the candidate's hands: beyond its arena the driver gives what there is.

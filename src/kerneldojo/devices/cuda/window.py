@@ -28,6 +28,7 @@ import torch
 
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.arena import CudaArena
+from kerneldojo.devices.cuda.fits import Window
 from kerneldojo.devices.cuda.inputs import Layout
 from kerneldojo.devices.cuda.interpreter import alone_with_the_interpreter
 from kerneldojo.devices.cuda.sampling import BLOCK_BYTES, NUM_BLOCKS, Integers, Plan, Sample
@@ -65,6 +66,20 @@ class Timed:
     """From the signal until the contestant said that its calls begin, for it had written what came with the signal."""
     stopped: float = 0.0
     """When the clock stopped, on that of `time.perf_counter`."""
+
+    def window(self, turn: int, *, is_warmed: bool, is_undisturbed: bool = True) -> Window:
+        """It as a line is read off; `turn` is the round it was in."""
+        return Window(
+            self.length,
+            self.wall_us,
+            is_undisturbed,
+            self.done_us,
+            self.prime_us,
+            turn,
+            is_warmed,
+            self.taken_us,
+            self.prepare_us,
+        )
 
 
 @dataclass

@@ -16,7 +16,7 @@ from statistics import median
 
 from kerneldojo.devices.cuda import charges
 from kerneldojo.devices.cuda import page as pages
-from kerneldojo.devices.cuda.fits import Fit, Window
+from kerneldojo.devices.cuda.fits import Fit
 from kerneldojo.devices.cuda.inputs import InputSets, Layout
 from kerneldojo.devices.cuda.sampling import Plan, draw_plan
 from kerneldojo.devices.cuda.series import Series, charge, fits
@@ -226,19 +226,7 @@ class Rounds:
             low, high = (share * median(primes) for share in USUAL_PRIME)
             alone = result.prepare_us < SLOW_FLUSH * median(self._flushes)
             is_undisturbed = alone and low <= result.prime_us <= high
-            series.windows.append(
-                Window(
-                    result.length,
-                    result.wall_us,
-                    is_undisturbed,
-                    result.done_us,
-                    result.prime_us,
-                    self.count,
-                    self.is_warmed,
-                    result.taken_us,
-                    result.prepare_us,
-                )
-            )
+            series.windows.append(result.window(self.count, is_warmed=self.is_warmed, is_undisturbed=is_undisturbed))
 
     def is_over(self, seconds: float) -> bool:
         """Whether every decisive side's slope is known well enough, or the time is up; asked every few rounds.
