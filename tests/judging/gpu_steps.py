@@ -216,6 +216,9 @@ class Windows:
     def credit(self, _: Any, __: Any, settled: Settled) -> None:
         self.credited.append(settled)
 
+    def may_be_launches(self, *_: Any) -> bool:
+        return False
+
 
 TWIN = replace(protocol("quick"), twin_share=1.0)
 IN_PLACE = replace(protocol("quick"), twin_share=0.0)

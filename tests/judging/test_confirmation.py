@@ -167,6 +167,25 @@ def test_nobody_of_the_candidate_lives_when_a_reference_is_timed_again(
     assert len(idle(bench)) == 1, "the runner serves others"
 
 
+@pytest.mark.parametrize(
+    ("measured_us", "beside", "alone", "wanted"),
+    [
+        (26.0, 1.8, 1.2, (1.5, False)),
+        (26.0, 1.8, 2.0, (1.0, True)),
+        (26.0, 1.2, 1.1, (1.0, False)),
+        (90.0, 1.8, 1.2, (1.0, False)),
+    ],
+    ids=["quicker when alone", "slow all the while", "never slow", "no launch binds it"],
+)
+def test_slower_cores_account_for_what_launches_bind_alone(
+    measured_us: float, beside: float, alone: float, wanted: tuple[float, bool]
+) -> None:
+    bench, known = SimpleNamespace(clock=SimpleNamespace(peak_bandwidth=lambda: 4.8e12)), findings()
+    known.slowness = beside
+    leeway, is_slowed = confirmation._by_cores(bench, known, measured_us, alone)
+    assert (pytest.approx(leeway), is_slowed) == wanted
+
+
 @pytest.mark.parametrize("status", ["wrong", "no kernel"])
 def test_who_does_not_pass_is_not_waited_for(
     status: str, bench: HostBench, windows: Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

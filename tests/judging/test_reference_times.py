@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from dataclasses import astuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -152,14 +154,51 @@ def test_where_times_are_not_reused_each_verdict_has_its_own_and_is_bounded_all_
 
 def test_what_slow_cores_did_to_a_reference_is_no_drift_and_is_not_kept() -> None:
     """Else a candidate whose own cores were quick would be held against a reference that launched slowly."""
-    kept = ReferenceTimes()
-    assert settled(kept, 26.0, (25.9, 26.1), is_slowed=True) == Settled(26.0, (25.9, 26.1)), "nothing better is known"
-    assert not kept.has("k")
     kept = knowing(17.7, (17.6, 17.8))
     assert settled(kept, 26.0, (25.0, 27.0), is_slowed=True).per_call_us == 17.7
     assert settled(kept, 17.75, (17.74, 17.76), is_slowed=True).per_call_us == 17.7, "sharper, but not to be kept"
     assert kept.has("k")
     assert settled(kept, 26.0, (25.0, 27.0)).is_doubtful, "on quick cores it is a drift, or somebody's doing"
+
+
+BESIDE = Settled(26.0, (25.9, 26.1))
+"""A reference that launches bind, on slow cores."""
+
+
+def test_what_slow_cores_did_to_a_reference_that_nobody_knows_is_credited_and_left_out_of_what_is_kept() -> None:
+    """Else an honest candidate, which had the same cores, would look slower than it is."""
+    kept = ReferenceTimes()
+    first = settled(kept, *astuple(BESIDE)[:2], is_slowed=True)
+    assert first.is_doubtful
+    assert kept.confirm("k", first, (17.7, (17.6, 17.8)), leeway=1.5) == BESIDE
+    assert kept.kept_us("k") == 17.7
+
+
+def test_a_candidate_that_slows_a_reference_on_slow_cores_gains_nothing_by_it() -> None:
+    kept = ReferenceTimes()
+    alone = 23.4, (23.3, 23.5)
+    assert kept.confirm("k", BESIDE, alone, is_slowed=True) == Settled(*alone), "as slow when it was alone"
+    assert not kept.has("k"), "of slow cores nothing is kept"
+    credited = kept.confirm("k", BESIDE, (15.6, (15.5, 15.7)), leeway=1.5)
+    assert credited.per_call_us == pytest.approx(23.4), "as much longer as its cores were slower, and no more"
+    assert kept.kept_us("k") == 15.6
+
+
+@given(
+    measured=st.floats(5.0, 200.0),
+    alone=st.floats(5.0, 200.0),
+    width=st.floats(0.001, 0.5),
+    leeway=st.floats(1.0, 3.0),
+)
+def test_no_leeway_credits_more_than_was_measured_or_than_the_cores_account_for(
+    measured: float, alone: float, width: float, leeway: float
+) -> None:
+    doubtful = Settled(measured, (measured - 0.1, measured + 0.1), is_doubtful=True)
+    interval = alone * (1 - width), alone * (1 + width)
+    found = ReferenceTimes().confirm("k", doubtful, (alone, interval), leeway=leeway)
+    assert found.per_call_us <= measured + 0.1
+    assert found.per_call_us <= leeway * interval[1] + 0.1
+    assert not found.is_doubtful
 
 
 def test_a_kept_time_that_is_too_long_is_no_better_for_slow_cores() -> None:

@@ -28,7 +28,7 @@ from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.reference_times import reference_key
 from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.sides import LATE_SECONDS, SideEnded, compile_baseline, post_reference, side
-from kerneldojo.judging.verdict import Findings
+from kerneldojo.judging.verdict import SLOW_HOST, Findings
 
 FEWEST, MOST = 9, 30
 """Windows."""
@@ -72,12 +72,32 @@ def confirm(
             found[:] = [measure(bench, prepared, match.reference, findings)]
 
     bench.measure_alone(guest, findings, take)
-    alone = found[0].per_call_us, found[0].interval_us
-    settled = bench.reference_times.confirm(reference_key(findings), doubtful, alone)
+    leeway, is_slowed = _by_cores(bench, findings, doubtful.per_call_us, guest.slowness)
+    settled = bench.reference_times.confirm(
+        reference_key(findings),
+        doubtful,
+        (found[0].per_call_us, found[0].interval_us),
+        leeway=leeway,
+        is_slowed=is_slowed,
+    )
     if settled.interval_us[1] < doubtful.interval_us[0]:
         times = doubtful.per_call_us / settled.per_call_us
         findings.notes.append(f"its reference is credited as timed alone: beside it it took {times:.2f} times as long")
     figures.credit(findings, prepared.result, settled)
+
+
+def _by_cores(bench: Any, findings: Findings, measured_us: float, slowness: float) -> tuple[float, bool]:
+    """How many times as long as alone a reference may have taken for its cores, and whether those alone were slow, too.
+
+    Args:
+        bench, findings: where, and what is known; with the slowness of the cores in the series.
+        measured_us: what it took in that.
+        slowness: of the cores when it was alone; see `seats.Reserved`.
+    """
+    if not figures.may_be_launches(bench, findings, measured_us):
+        return 1.0, False
+    leeway = findings.slowness / slowness if findings.slowness > SLOW_HOST else 1.0
+    return max(1.0, leeway), slowness > SLOW_HOST
 
 
 def prepare(prepared: Prepared, match: Match, findings: Findings) -> None:

@@ -13,7 +13,8 @@ So a higher one is credited only once it is confirmed: the reference is timed ag
 dead (`confirmation`), and so it is where nothing was known. What is kept bounds for an hour, be it worn out or not.
 
 What launches bind takes longer on cores that are slow, and that is no drift of the device: the candidate may have had
-quicker ones. So there the kept figure stands if it is the lower one, and what was measured is not kept.
+quicker ones. So there the kept figure stands if it is the lower one, and what was measured is not kept. Where nothing
+is kept it is confirmed like any other, and may have taken longer than alone by as much as its cores were slower.
 """
 
 from __future__ import annotations
@@ -97,13 +98,13 @@ class ReferenceTimes:
         Args:
             key: see `reference_key`.
             per_call_us, interval_us: as measured.
-            is_slowed: whether launches may bind it, and the cores were slow: then nobody doubts it, or keeps it.
+            is_slowed: whether launches may bind it, and the cores were slow: then nobody keeps it.
         """
         measured = Settled(per_call_us, interval_us)
         with self._lock:
             kept = self._remembered(key)
             if kept is None:
-                return measured if is_slowed else replace(measured, is_doubtful=True)
+                return replace(measured, is_doubtful=True)
             is_higher = per_call_us > kept.per_call_us
             if is_slowed and is_higher:
                 return self._agreed(key, kept, measured, is_slowed=True)
@@ -118,7 +119,15 @@ class ReferenceTimes:
                 self._keep(key, measured)
             return measured
 
-    def confirm(self, key: str, measured: Settled, alone: tuple[float, Interval]) -> Settled:
+    def confirm(
+        self,
+        key: str,
+        measured: Settled,
+        alone: tuple[float, Interval],
+        *,
+        leeway: float = 1.0,
+        is_slowed: bool = False,
+    ) -> Settled:
         """The figure to use instead of a doubtful one, given what the reference took with nobody there to slow it.
 
         Never beyond what was measured beside the candidate, whose time was taken in the same minute: it is held against
@@ -128,20 +137,24 @@ class ReferenceTimes:
             key: see `reference_key`.
             measured: the doubtful one.
             alone: figure and interval of the other.
+            leeway: how many times as long as alone it may have taken for the cores that it had; 1 if that is none of
+                the cores' doing.
+            is_slowed: whether its cores were slow when it was alone, too: then nothing is kept.
         """
-        per_call_us, interval_us = alone
-        is_borne_out = interval_us[1] >= measured.per_call_us
-        is_sharper = _width(measured.interval_us) <= _width(interval_us)
-        is_higher = per_call_us > measured.interval_us[1]
-        found = Settled(per_call_us, interval_us)
+        times = min(leeway, max(1.0, measured.per_call_us / alone[0])) if alone[0] > 0 else 1.0
+        found = Settled(times * alone[0], (times * alone[1][0], times * alone[1][1]))
+        is_borne_out = found.interval_us[1] >= measured.per_call_us
+        is_sharper = _width(measured.interval_us) <= _width(found.interval_us)
+        is_higher = found.per_call_us > measured.interval_us[1]
         if is_borne_out and (is_sharper or is_higher):
             found = replace(measured, is_doubtful=False)
         with self._lock:
             kept = self._remembered(key)
-            if kept is not None and not is_borne_out and _overlap(kept.interval_us, interval_us):
+            if kept is not None and not is_borne_out and _overlap(kept.interval_us, alone[1]):
                 kept.num_uses += 1
                 return Settled(kept.per_call_us, kept.interval_us)
-            self._keep(key, found)
+            if not is_slowed:  # What slower cores have added to it is left out.
+                self._keep(key, Settled(*alone) if times > 1 else found)
             return found
 
     def _agreed(self, key: str, kept: _Kept, measured: Settled, *, is_slowed: bool) -> Settled:
