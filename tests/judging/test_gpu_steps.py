@@ -48,6 +48,7 @@ from kerneldojo.contestant.sandbox import processes
 from kerneldojo.judging import cuda, measurement, runners
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.ends import Infrastructure
+from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.processes import ForkServer, Session
 from kerneldojo.judging.protocol import Protocol, protocol
 from kerneldojo.judging.reference import Reference
@@ -352,6 +353,32 @@ def test_on_slow_cores_what_launches_bind_is_timed_once_more_and_the_profile_tel
     assert windows.num == num_series
     assert (profiled.num_beside, profiled.num_in_windows) == (1, num_in_windows)
     assert any("cores were slow" in note for note in findings.notes) == (num_series == 2)
+
+
+@pytest.mark.parametrize(("slowness", "share"), [((2.0, 1.2), 1.0), ((2.0, 1.6), 1.0), ((2.0, 1.9), 0.5)])
+def test_whether_timing_once_more_was_worth_it_is_remembered(
+    bench: HostBench,
+    windows: Windows,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    slowness: tuple[float, float],
+    share: float,
+) -> None:
+    windows.is_host_slow = True
+    monkeypatch.setattr(Guest, "slowness", property(lambda _: slowness[windows.num > 1]))
+    assert any("cores were slow" in note for note in passed(judge(bench, HONEST, tmp_path)).notes)
+    assert bench.second_series.share == share
+
+
+@pytest.mark.parametrize("num_doubtful", [0, 1])
+def test_where_that_was_in_vain_it_is_not_done_for_slow_cores_alone(
+    bench: HostBench, windows: Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_doubtful: int
+) -> None:
+    windows.is_host_slow, windows.num_doubtful = True, num_doubtful
+    monkeypatch.setattr(bench.second_series, "draw", lambda: False)
+    passed(judge(bench, HONEST, tmp_path))
+    assert windows.num == 1 + num_doubtful
+    assert bench.second_series.share == 1.0, "of another doubt it learns nothing"
 
 
 @pytest.mark.parametrize(("num_doubtful", "num_series"), [(0, 1), (1, 2), (9, 2)])

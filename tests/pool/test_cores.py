@@ -18,13 +18,14 @@ from pooled import wait_until
 
 from kerneldojo.contestant.sandbox import processes
 from kerneldojo.devices.cores import all_but, cores_of_gpus, siblings_of
-from kerneldojo.judging.cores import LEAST_CORES, NUM_WAITS, PATIENCE_SECONDS, SHARE_OF_REST, SLOW, Cores
+from kerneldojo.judging.cores import LEAST_CORES, PATIENCE_SECONDS, SHARE_OF_REST, SLOW, Cores
 from kerneldojo.judging.gate import Gate
 from kerneldojo.judging.host import COMPILE_ARENA_BYTES
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.seats import reserved_for
 from kerneldojo.judging.surroundings import request
+from kerneldojo.judging.tries import NUM_REMEMBERED
 
 ALL = sorted(os.sched_getaffinity(0))
 BUSY = """
@@ -321,12 +322,12 @@ def test_where_waiting_for_quick_cores_is_in_vain_it_is_hardly_tried(
     monkeypatch.setattr("kerneldojo.judging.seats.time", SimpleNamespace(monotonic=lambda: now))
     waits = [settled() for _ in range(10)]
     assert waits[0] > PATIENCE_SECONDS
-    assert waits[-1] < PATIENCE_SECONDS / NUM_WAITS + 0.002
+    assert waits[-1] < PATIENCE_SECONDS / NUM_REMEMBERED + 0.002
     slow.clear()
     assert settled() < 0.002, "enough at once: there is nothing to wait for"
-    assert cores.patience_seconds < PATIENCE_SECONDS / NUM_WAITS
-    for _ in range(NUM_WAITS):
-        cores.remember_wait(was_worth_it=True)
+    assert cores.patience_seconds < PATIENCE_SECONDS / NUM_REMEMBERED
+    for _ in range(NUM_REMEMBERED):
+        cores.waits.remember(was_worth_it=True)
     assert cores.patience_seconds == PATIENCE_SECONDS
 
 

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from kerneldojo.devices.cores import whole_cores
+from kerneldojo.judging.tries import Tries
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +31,6 @@ SLOW = 1.12
 kernel bound by them took 16.1 us where the loop took 4.0, 18.5 where it took 4.5."""
 PATIENCE_SECONDS = 0.05
 """How long a window waits for as many quick cores as it needs, where such waits were not in vain."""
-NUM_WAITS = 8
-"""Waits of this kind that are remembered."""
 NUM_REMEMBERED = 64
 """Windows whose quickest core is remembered, for what quick means."""
 NUM_STEPS, NUM_LOOPS = 150, 8
@@ -67,8 +66,8 @@ class Cores:
         """What the loop took on the quickest core, at the beginning of each of the last windows."""
         self.best = math.inf
         """The least that it ever took, on any."""
-        self._waits = deque[bool](maxlen=NUM_WAITS)
-        """Whether waiting for quick cores ended with them, the last times that there were too few at once."""
+        self.waits = Tries()
+        """For as many quick cores as are needed, when there were too few at once."""
         self._has_complained = False
 
     @classmethod
@@ -95,19 +94,12 @@ class Cores:
 
     @property
     def patience_seconds(self) -> float:
-        """How long to wait for quick cores: where it was in vain it is hardly tried, for nobody else goes on meanwhile.
-
-        Never not at all, so that a host which has become quieter is noticed.
-        """
-        return PATIENCE_SECONDS * (1 + sum(self._waits)) / (1 + len(self._waits))
+        """How long to wait for quick cores: hardly at all where it was in vain, for nobody else goes on meanwhile."""
+        return PATIENCE_SECONDS * self.waits.share
 
     def is_quick(self, taken: float) -> bool:
         """Whether the loop took no longer than on the quickest core of the last windows, or not by much."""
         return taken <= SLOW * min(self.quickest)
-
-    def remember_wait(self, *, was_worth_it: bool) -> None:
-        """Whether it ended with as many quick cores as were needed."""
-        self._waits.append(was_worth_it)
 
     def choose(self, times: Mapping[int, float], num: int) -> list[int]:
         """The quickest `num` cores, no two of one core as long as there are others; fewer if there are not so many.

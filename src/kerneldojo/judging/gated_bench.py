@@ -35,6 +35,7 @@ from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.shares import Shares
 from kerneldojo.judging.stock import Endings, Ready
 from kerneldojo.judging.surroundings import request
+from kerneldojo.judging.tries import Tries
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Problem, content_hash
 from kerneldojo.schema.pace import Pace
@@ -90,6 +91,8 @@ class Bench(BenchMemory):
         self._trials = Ready(self._begin, NUM_TRIALS, self._endings)
         """Processes without the device, in which sources are tried."""
         self.reference_times: ReferenceTimes | None = None
+        self.second_series = Tries()
+        """On cores that are slow: worth it if those of the second were quicker."""
         self._canary: Canary | None = None
         atexit.register(self.close)  # Its fork server did so before, so it is still there when runners end.
 

@@ -21,8 +21,11 @@ from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.turns import Turn
 from kerneldojo.judging.twin import Twin
-from kerneldojo.judging.verdict import Findings
+from kerneldojo.judging.verdict import SLOW_HOST, Findings
 from kerneldojo.judging.workshop import Workshop
+
+QUICKER = 1.25
+"""A second series was worth it if its cores were so many times as quick as those of the first."""
 
 
 @dataclass
@@ -121,10 +124,15 @@ class Measurement:
                 self._take_profile(series)
 
         bench.measure_alone(self.guest, findings, measure, self._of_candidate)
-        if doubt := self._doubt(series):
-            findings.notes.append(f"timed twice: in the first series {doubt}")
+        first = self.guest.slowness
+        doubt = figures.doubt(bench, series, findings, first)
+        slow = "" if doubt else self._slow_launches(series)
+        if doubt or slow:
+            findings.notes.append(f"timed twice: in the first series {doubt or slow}")
             bench.measure_alone(self.guest, findings, measure, self._of_candidate)
         slowness = self.guest.slowness  # Of these windows: the profile may have one of its own.
+        if slow:
+            bench.second_series.remember(was_worth_it=slowness <= max(SLOW_HOST, first / QUICKER))
         self._make_room()
         # There may be no room for what was drawn beside what is compared with now; placebos need one set of it.
         series.inputs.forget_bases(num_left=0 if bench.room(self.guest).in_place else 1)
@@ -146,15 +154,12 @@ class Measurement:
         """Whether its profile is taken while others may use the device, if that does not show."""
         return self.bench.pace.profile_beside and self.bench.gate.capacity > 1 and not self.guest.is_alone
 
-    def _doubt(self, series: Prepared) -> str:
-        """Why the series should not stand alone, or nothing.
-
-        On slow cores it should not where launches bind it. Its profile tells, so it is taken before that is settled.
-        """
+    def _slow_launches(self, series: Prepared) -> str:
+        """Why the series should not stand alone on slow cores, or nothing: where launches bind it, and one more was
+        worth it lately. Its profile tells, so it is taken before that is settled."""
         at = (self.bench, series, self.findings, self.guest.slowness)
-        doubt = figures.doubt(*at)
-        if doubt or not figures.slow_launches(*at):
-            return doubt
+        if not figures.slow_launches(*at) or not self.bench.second_series.draw():
+            return ""
         if self._is_beside:
             self._take_profile_beside(series)
         if self._broken:

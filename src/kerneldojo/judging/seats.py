@@ -117,7 +117,7 @@ class Reserved:
                 break
             has_waited = True
         if has_waited or not is_enough:
-            self._cores.remember_wait(was_worth_it=is_enough)
+            self._cores.waits.remember(was_worth_it=is_enough)
         chosen = self._cores.choose(times, len(self._seats))
         self.places = [chosen[number % len(chosen)] for number in range(len(self._seats))]
         for number in range(len(self._seats)):
