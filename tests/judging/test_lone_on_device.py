@@ -53,10 +53,12 @@ NO_CAUSE = KERNEL.replace("return y", "return torch.relu(x)")
 ROOMS = Alone.of(TOTAL_BYTES)
 
 
-REDUCTION = Problem(
-    name="large_sum",
-    source=SOURCE.replace("torch.relu(x)", "torch.sum(x, dim=1)").replace("(4096, 90112)", "(8192, 61440)"),
-)
+def summing(num_columns: int) -> Problem:
+    source = SOURCE.replace("torch.relu(x)", "torch.sum(x, dim=1)").replace("(4096, 90112)", f"(8192, {num_columns})")
+    return Problem(name="large_sum", source=source)
+
+
+REDUCTION, LARGEST = summing(61_440), summing(75_776)
 SUM = """
 import torch, triton, triton.language as tl
 from torch import nn
@@ -92,6 +94,8 @@ def test_it_fits_only_without_a_twin_beside() -> None:
     assert alone.whole(TOTAL_BYTES).exchange_bytes < num_bytes < alone.lone(TOTAL_BYTES).exchange_bytes
     num_bytes = 4 * 8192 * 61440
     assert alone.lone(TOTAL_BYTES).exchange_bytes < num_bytes < alone.slim(TOTAL_BYTES).exchange_bytes
+    num_bytes = 4 * 8192 * 75_776
+    assert alone.slim(TOTAL_BYTES).exchange_bytes < num_bytes < alone.sparse(TOTAL_BYTES).exchange_bytes
 
 
 @pytest.mark.parametrize(
@@ -125,3 +129,14 @@ def test_so_is_what_returns_little_of_even_more(judge: Judge, source: str, statu
     found: Evaluation = judge.judge(REDUCTION, Candidate(source=source), device="cuda:0")
     assert found.status is status, found.message
     assert judge._gpus[0].large[REDUCTION.hash] == 3
+
+
+@pytest.mark.parametrize(
+    ("source", "status"),
+    [(SUM, Status.PASSED), (SUM.replace("at < n, 0.0)", "at < n - 1, 0.0)"), Status.INCORRECT)],
+    ids=["honest", "one too few"],
+)
+def test_and_what_returns_little_of_nearly_an_eighth_of_all(judge: Judge, source: str, status: Status) -> None:
+    found: Evaluation = judge.judge(LARGEST, Candidate(source=source), device="cuda:0")
+    assert found.status is status, found.message
+    assert judge._gpus[0].large[LARGEST.hash] == 4

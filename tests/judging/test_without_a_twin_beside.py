@@ -183,9 +183,9 @@ def test_a_workshop_that_stands_still_ends_with_its_verdict(
 @pytest.mark.parametrize("gib", [24, 79.6, 139.8])
 def test_without_a_twin_beside_larger_tensors_fit(gib: float) -> None:
     total = int(gib * GIB)
-    (whole, auditing), (lone, lone_auditing), (slim, slim_auditing) = Alone.of(total)
+    (whole, auditing), (lone, lone_auditing), (slim, slim_auditing), (sparse, sparse_auditing) = Alone.of(total)
     assert whole.has_twin_beside and not lone.has_twin_beside
-    for division in (whole, auditing, lone, lone_auditing, slim, slim_auditing):
+    for division in (whole, auditing, lone, lone_auditing, slim, slim_auditing, sparse, sparse_auditing):
         assert division.most_bytes <= total
         assert division.in_place
     assert lone.exchange_bytes > 1.3 * whole.exchange_bytes
@@ -196,10 +196,20 @@ def test_without_a_twin_beside_larger_tensors_fit(gib: float) -> None:
     assert slim.problem_bytes == slim.runner_heap_bytes > 2 * slim.exchange_bytes, "it draws inputs in two versions"
     assert slim_auditing.runner_heap_bytes >= slim.runner_heap_bytes
     assert not slim.has_twin_beside
+    assert sparse.exchange_bytes > 1.07 * slim.exchange_bytes
+    assert sparse.problem_bytes == sparse.runner_heap_bytes > 2 * sparse.exchange_bytes
+    assert sparse_auditing.runner_heap_bytes >= sparse.runner_heap_bytes
+    assert not sparse.has_twin_beside
     assert whole.runner_heap_bytes == whole.heap_bytes
 
 
 def test_the_elementwise_problems_of_kernelbench_fit_80_gb_and_so_do_its_reductions() -> None:
-    _, lone, slim = Alone.of(81_559 << 20)
+    _, lone, slim, _ = Alone.of(81_559 << 20)
     assert lone.verdict.exchange_bytes > 4 * 4096 * 393_216
     assert slim.verdict.exchange_bytes > 4 * 128 * 4096 * 4095
+
+
+def test_the_largest_problem_of_kernelbench_fits_an_h200() -> None:
+    """1/45 averages an input of 16 GiB."""
+    *_, sparse = Alone.of(int(139.8 * GIB))
+    assert sparse.verdict.exchange_bytes > 4 * 16 * 64 * 2048 * 2048

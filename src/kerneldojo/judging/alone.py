@@ -9,7 +9,8 @@ What does not fit even so has no third process beside the other two: a silent tw
 and the reference runner has no more than two answers need. Then the largest tensor may have 11 GiB on 150 GB, and 6
 on 80: of KernelBench's elementwise problems most have such of exactly 6.
 
-Who reduces large inputs to small results needs next to no heap: then they may have 15 GiB, and 8.
+Who reduces large inputs to small results needs next to no heap: then they may have 15 GiB, and 8. And where that is not
+enough, and there is nothing but those inputs, 16 and 9, as KernelBench's largest has them.
 """
 
 from __future__ import annotations
@@ -36,6 +37,11 @@ SLIM_HEAP_PARTS = 0.6
 SLIM_JUDGE_PARTS = 2.2
 """What was drawn, and what one timed call was given."""
 SLIM_AUDIT_PARTS = (2.6, 5.0)
+SPARSE_HEAP_PARTS = 0.25
+SPARSE_RUNNER_PARTS = 2.1
+SPARSE_JUDGE_PARTS = 2.1
+"""The same with hardly anything for what is small."""
+SPARSE_AUDIT_PARTS = (2.4, 5.0)
 
 
 class Alone(NamedTuple):
@@ -52,6 +58,7 @@ class Alone(NamedTuple):
             (whole(total_bytes), WHOLE_AUDIT_PARTS),
             (lone(total_bytes), LONE_AUDIT_PARTS),
             (slim(total_bytes), SLIM_AUDIT_PARTS),
+            (sparse(total_bytes), SPARSE_AUDIT_PARTS),
         )
         return tuple(cls(verdict, auditing(verdict, *parts)) for verdict, parts in divisions)
 
@@ -83,6 +90,19 @@ def lone(total_bytes: int) -> Shares:
 def slim(total_bytes: int) -> Shares:
     """For one that needs even more, and returns little."""
     return _filling(total_bytes, replace(lone(total_bytes), heap_parts=SLIM_HEAP_PARTS, judge_parts=SLIM_JUDGE_PARTS))
+
+
+def sparse(total_bytes: int) -> Shares:
+    """For one that needs more still, and returns next to nothing."""
+    return _filling(
+        total_bytes,
+        replace(
+            slim(total_bytes),
+            heap_parts=SPARSE_HEAP_PARTS,
+            runner_heap_parts=SPARSE_RUNNER_PARTS,
+            judge_parts=SPARSE_JUDGE_PARTS,
+        ),
+    )
 
 
 def auditing(verdict: Shares, heap_parts: float, judge_parts: float) -> Shares:
