@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from kerneldojo.schema.job import MAX_TIMEOUT
 
-VERSION = "30"
+VERSION = "31"
 """Raised whenever a change could move a verdict or a figure; what audits find has a version of its own."""
 
 
