@@ -14,7 +14,7 @@ from kerneldojo.problems.pieces import pieces
 PIECE = 1 << 16
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None)
 @given(
     name=st.sampled_from(NAMES),
     seed=st.integers(0, 99),
@@ -34,8 +34,7 @@ def test_shape_strides_and_type_are_kept_and_inputs_left_alone(name, seed, dtype
     y = transform([x], name, seed)[0]
     assert (y.shape, y.dtype) == (x.shape, x.dtype)
     assert torch.equal(x, before)
-    if kind != "sliced":
-        assert y.stride() == x.stride()
+    assert y.stride() == x.stride()
     again = transform([x], name, seed)[0]
     assert torch.equal(y, again)
     assert changes([x], name) == (not torch.equal(x, y))

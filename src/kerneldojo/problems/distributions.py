@@ -126,7 +126,10 @@ def transform_tensor(own: torch.Tensor, name: str, generator: torch.Generator, s
     if name == "heavy" and _is_sorted(own):
         return own
     if name == "scaled":
-        return own * 2.0**SCALE_BITS if own.dtype == torch.float32 else own
+        if own.dtype != torch.float32:
+            return own
+        result = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=own.device)
+        return torch.mul(own, 2.0**SCALE_BITS, out=result)
     mean, deviation = _moments(own)
     factors = _factors(own, generator) if name == "heavy" and _is_symmetric(own) else None
     result = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=own.device)
