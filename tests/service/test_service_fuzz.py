@@ -79,7 +79,7 @@ def test_every_request_is_answered_as_described(schema: Any, route: str, mode: G
     operation = schema[path][method]
 
     @given(st.data())
-    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
     def one(data: st.DataObject) -> None:
         case: Case = data.draw(operation.as_strategy(generation_mode=mode))
         if isinstance(case.query, dict):
