@@ -216,7 +216,7 @@ class Windows:
     def credit(self, _: Any, __: Any, settled: Settled) -> None:
         self.credited.append(settled)
 
-    def may_be_launches(self, *_: Any) -> bool:
+    def is_slowed(self, *_: Any) -> bool:
         return False
 
 

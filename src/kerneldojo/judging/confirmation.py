@@ -28,7 +28,7 @@ from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.reference_times import reference_key
 from kerneldojo.judging.rounds import Match
 from kerneldojo.judging.sides import LATE_SECONDS, SideEnded, compile_baseline, post_reference, side
-from kerneldojo.judging.verdict import SLOW_HOST, Findings
+from kerneldojo.judging.verdict import Findings
 
 FEWEST, MOST = 9, 30
 """Windows."""
@@ -94,10 +94,9 @@ def _by_cores(bench: Any, findings: Findings, measured_us: float, slowness: floa
         measured_us: what it took in that.
         slowness: of the cores when it was alone; see `seats.Reserved`.
     """
-    if not figures.may_be_launches(bench, findings, measured_us):
-        return 1.0, False
-    leeway = findings.slowness / slowness if findings.slowness > SLOW_HOST else 1.0
-    return max(1.0, leeway), slowness > SLOW_HOST
+    was_slowed = figures.is_slowed(bench, findings, measured_us, findings.slowness)
+    leeway = max(1.0, findings.slowness / slowness) if was_slowed else 1.0
+    return leeway, figures.is_slowed(bench, findings, measured_us, slowness)
 
 
 def prepare(prepared: Prepared, match: Match, findings: Findings) -> None:

@@ -78,20 +78,20 @@ def slow_launches(
     """
     assert prepared.result is not None
     fits = prepared.result.fitted
-    if slowness <= SLOW_HOST or "contestant" not in fits or "reference" not in fits:
+    if "contestant" not in fits or "reference" not in fits:
         return ""
     for name in _measured(bench, findings):
         taken_us = fits[name].per_call_us
         is_busy = name == "contestant" and device_us is not None and not charges.host_bound(device_us, taken_us)
-        if may_be_launches(bench, findings, taken_us) and not is_busy:
+        if is_slowed(bench, findings, taken_us, slowness) and not is_busy:
             return f"the host's cores took {slowness:.1f} times as long as at their quickest"
     return ""
 
 
-def may_be_launches(bench: Any, findings: Findings, taken_us: float) -> bool:
-    """Whether launches may bind a call that takes so long; `bench` and `findings` as for `doubt`."""
+def is_slowed(bench: Any, findings: Findings, taken_us: float, slowness: float) -> bool:
+    """Whether launches may bind a call that takes so long, on cores that were slow; the rest is as for `doubt`."""
     is_moving = 1000 * _moving_ms(bench, findings) > MOSTLY * taken_us
-    return taken_us < MAY_BE_LAUNCHES_US and not is_moving
+    return slowness > SLOW_HOST and taken_us < MAY_BE_LAUNCHES_US and not is_moving
 
 
 def _measured(bench: Any, findings: Findings) -> tuple[str, ...]:
@@ -173,9 +173,11 @@ def _fill(bench: Any, findings: Findings, match: Match, result: Trials, slowness
     charge = charge_of(result.series, fits, "contestant", "reference", slowness)
     settled = Settled(theirs.per_call_us, theirs.interval_us)
     if bench.reference_times is not None:
-        is_slowed = slowness > SLOW_HOST and may_be_launches(bench, findings, theirs.per_call_us)
         settled = bench.reference_times.settle(
-            reference_key(findings), theirs.per_call_us, theirs.interval_us, is_slowed=is_slowed
+            reference_key(findings),
+            theirs.per_call_us,
+            theirs.interval_us,
+            is_slowed=is_slowed(bench, findings, theirs.per_call_us, slowness),
         )
     # Of calls that were computed at once the mean is no bound.
     most_us = math.inf if charge.batched else mine.mean_us
