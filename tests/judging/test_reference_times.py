@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable, Iterator
 from dataclasses import astuple
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kerneldojo.judging.reference_times import NOISE, ReferenceTimes, Settled
+from kerneldojo.judging import reference_times
+from kerneldojo.judging.reference_times import LONGEST_SECONDS, NOISE, REMEMBERED_SECONDS, ReferenceTimes, Settled
 
 SHARP, SLOW = (99.0, 101.0), (148.0, 152.0)
 ALONE = 100.0, SHARP
 """What the reference takes with nobody beside it."""
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], None]]:
+    """Time stands still but for those who call this, with seconds."""
+    now = [1000.0]
+
+    def passes(seconds: float) -> None:
+        now[0] += seconds
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reference_times, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        yield passes
 
 
 def settled(kept: ReferenceTimes, per_call_us: float, interval_us: tuple[float, float], **how: bool) -> Settled:
@@ -61,10 +76,11 @@ def test_a_reference_time_is_kept_until_it_is_worn_out() -> None:
     assert settled(kept, 101.0, (98.0, 104.0)).per_call_us == 101.0
 
 
-def test_a_reference_time_lapses_with_age() -> None:
-    kept = knowing(100.0, SHARP, longest_seconds=0.05)
+def test_a_reference_time_lapses_with_age(clock: Callable[[float], None]) -> None:
+    kept = knowing(100.0, SHARP)
+    clock(LONGEST_SECONDS)
     assert kept.has("k")
-    time.sleep(0.1)
+    clock(0.1)
     assert not kept.has("k")
 
 
@@ -119,15 +135,17 @@ def test_nor_does_who_slows_it_where_it_scatters_when_it_is_alone() -> None:
     assert kept.confirm("k", settled(kept, 120.0, (117.0, 123.0)), (105.0, (93.0, 117.5))).per_call_us == 105.0
 
 
-def test_a_time_that_is_worn_out_still_bounds_what_is_credited() -> None:
+def test_a_time_that_is_worn_out_still_bounds_what_is_credited(clock: Callable[[float], None]) -> None:
     """Else whoever slows its reference would only have to be the one that it is measured anew for."""
-    kept = knowing(100.0, SHARP, most_uses=1, remembered_seconds=0.2)
+    kept = knowing(100.0, SHARP, most_uses=1)
     settled(kept, 100.0, SHARP)
     assert not kept.has("k")
     assert settled(kept, 150.0, SLOW).is_doubtful
     assert settled(kept, 100.2, SHARP) == Settled(100.2, SHARP), "measured anew"
     assert kept.has("k")
-    time.sleep(0.3)
+    clock(REMEMBERED_SECONDS)
+    assert settled(kept, 150.0, SLOW).is_doubtful
+    clock(0.1)
     assert settled(kept, 100.0, SHARP).is_doubtful, "nobody knows any more"
 
 

@@ -31,7 +31,9 @@ Interval = tuple[float, float]
 """A 95 % interval, in microseconds a call."""
 
 MOST_USES = 50
+"""Verdicts that one figure serves."""
 LONGEST_SECONDS = 600.0
+"""It serves at most."""
 REMEMBERED_SECONDS = 3600.0
 """After which a figure that is worn out bounds nothing any more."""
 MOST_KEPT = 512
@@ -64,21 +66,10 @@ class ReferenceTimes:
     Args:
         is_reused: whether a kept figure stands for what would be measured; else it only bounds that.
         most_uses: verdicts that one figure serves.
-        longest_seconds: how long it serves at most.
-        remembered_seconds: how long it bounds others.
     """
 
-    def __init__(
-        self,
-        *,
-        is_reused: bool = True,
-        most_uses: int = MOST_USES,
-        longest_seconds: float = LONGEST_SECONDS,
-        remembered_seconds: float = REMEMBERED_SECONDS,
-    ) -> None:
-        self._is_reused = is_reused
-        self._most_uses, self._longest_seconds = most_uses, longest_seconds
-        self._remembered_seconds = remembered_seconds
+    def __init__(self, *, is_reused: bool = True, most_uses: int = MOST_USES) -> None:
+        self._is_reused, self._most_uses = is_reused, most_uses
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -180,11 +171,11 @@ class ReferenceTimes:
         return self._is_reused and not self._is_worn(kept)
 
     def _is_worn(self, kept: _Kept) -> bool:
-        return kept.num_uses >= self._most_uses or time.monotonic() - kept.taken > self._longest_seconds
+        return kept.num_uses >= self._most_uses or time.monotonic() - kept.taken > LONGEST_SECONDS
 
     def _remembered(self, key: str) -> _Kept | None:
         kept = self._kept.get(key)
-        if kept is not None and time.monotonic() - kept.taken > self._remembered_seconds:
+        if kept is not None and time.monotonic() - kept.taken > REMEMBERED_SECONDS:
             del self._kept[key]
             return None
         return kept
