@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kerneldojo.judging import reference_times
-from kerneldojo.judging.reference_times import LONGEST_SECONDS, NOISE, REMEMBERED_SECONDS, ReferenceTimes, Settled
+from kerneldojo.judging.reference_times import (
+    LONGEST_SECONDS,
+    MOST_KEPT,
+    NOISE,
+    REMEMBERED_SECONDS,
+    ReferenceTimes,
+    Settled,
+)
 
 SHARP, SLOW = (99.0, 101.0), (148.0, 152.0)
 ALONE = 100.0, SHARP
@@ -159,6 +166,40 @@ def test_a_device_that_has_become_quicker_is_believed_at_once() -> None:
     kept = knowing(100.0, SHARP)
     assert settled(kept, 50.0, (49.0, 51.0)) == Settled(50.0, (49.0, 51.0))
     assert not kept.has("k"), "it was not measured sharply"
+
+
+def test_where_times_are_not_reused_a_lower_one_bounds_from_then_on() -> None:
+    kept = knowing(100.0, SHARP, is_reused=False)
+    assert settled(kept, 50.0, (49.0, 51.0)) == Settled(50.0, (49.0, 51.0))
+    assert not settled(kept, 50.5, (49.5, 51.5)).is_doubtful, "it is known"
+    assert settled(kept, 50.5, (49.5, 51.5), is_slowed=True).per_call_us == 50.0, "the quicker of both"
+    assert settled(kept, 49.5, (48.5, 50.5), is_slowed=True).per_call_us == 49.5
+
+
+def test_of_two_that_agree_the_sharper_one_is_kept_and_used() -> None:
+    kept = knowing(100.0, (90.0, 110.0))
+    assert settled(kept, 104.0, (103.0, 105.0)).per_call_us == 104.0
+    assert settled(kept, 98.0, (90.0, 106.0)).per_call_us == 104.0 == kept.kept_us("k")
+    wide, alone = Settled(95.0, (85.0, 105.0)), (96.0, (95.5, 96.5))
+    assert ReferenceTimes().confirm("k", wide, alone) == Settled(*alone)
+    sharp, alone = Settled(95.0, (94.5, 95.5)), (96.0, (86.0, 106.0))
+    assert ReferenceTimes().confirm("k", sharp, alone) == sharp
+
+
+def test_one_that_was_confirmed_by_what_is_known_is_used_up_as_any_other() -> None:
+    kept = knowing(100.0, SHARP, most_uses=2)
+    for _ in range(2):
+        assert kept.has("k")
+        assert kept.confirm("k", settled(kept, 150.0, SLOW), ALONE) == Settled(*ALONE)
+    assert not kept.has("k")
+
+
+def test_only_so_many_are_kept() -> None:
+    kept = ReferenceTimes()
+    keys = [str(i) for i in range(MOST_KEPT + 1)]
+    for key in keys:
+        kept.confirm(key, kept.settle(key, *ALONE), ALONE)
+    assert [key for key in keys if not kept.has(key)] == ["0"]
 
 
 def test_where_times_are_not_reused_each_verdict_has_its_own_and_is_bounded_all_the_same() -> None:
