@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from kerneldojo.problems.budget import NUDGE, Budget, is_sensitive, make_budget
 from kerneldojo.problems.footprint import Footprint
 from kerneldojo.problems.precision import tf32_emulation, to_tf32
-from kerneldojo.problems.tolerance import classify, compare
+from kerneldojo.problems.tolerance import classify, compare, compare_if_well
 
 
 @pytest.fixture(scope="module")
@@ -338,3 +339,52 @@ def test_only_ill_conditioned_problems_are_sensitive() -> None:
     assert not is_sensitive(truth, truth.float(), nudged, reduction_length=64)
     empty = torch.empty(0)
     assert not is_sensitive(empty.double(), empty, empty.double(), reduction_length=1)
+
+
+def test_a_class_is_that_of_the_worst_output(product) -> None:
+    ieee, tf32 = _budgets(product)
+    truth, native, cut, coarse = (product[name] for name in ("expected", "native", "truncated", "bf16"))
+    for got, wanted in (([native, cut], "tf32"), ([cut, native], "tf32"), ([cut, coarse], "below")):
+        assert classify([truth] * 2, got, [ieee] * 2, [tf32] * 2) == wanted
+
+
+def test_whoever_only_asks_whether_all_is_well_hears_no_more(product) -> None:
+    truth, budget = product["expected"], _budgets(product)[1]
+    assert compare_if_well(truth, product["bf16"], budget) is None
+    assert compare_if_well(truth, product["native"].t(), budget) is None
+    assert compare_if_well(truth, product["native"], budget) == compare(truth, product["native"], budget)
+
+
+def test_what_is_wrong_is_said_in_words(product) -> None:
+    truth, native, budget = product["expected"], product["native"], _budgets(product)[1]
+
+    def told(change: Callable[[torch.Tensor], object]) -> str:
+        got = native.clone()
+        change(got)
+        return compare(truth, got, budget).describe()
+
+    assert told(lambda got: None).startswith("within tolerance (largest error ")
+    coarse = compare(truth, (truth + 0.6 * budget.row_tolerance[:, None]).float(), budget)
+    assert coarse.reason == "precision"
+    assert coarse.describe().startswith("every element is close, but errors are ")
+    some = told(lambda got: got[3:5, 7].fill_(math.nan))
+    assert some.startswith(f"{100 * 2 / 96 / 64:.3g} % of the elements are wrong; the first, at [3, 7], is NaN")
+    assert some.endswith("or the reverse; all wrong ones lie within [3..4, 7..7]")
+    assert "lie within" not in told(lambda got: got.fill_(1e9)), "they are everywhere"
+
+
+def test_of_a_complex_output_either_part_may_be_wrong() -> None:
+    torch.manual_seed(0)
+    truth = torch.randn(5, 40, dtype=torch.complex128)
+    native = truth.to(torch.complex64)
+    budget = make_budget(truth, native)
+    assert compare(truth, native.clone(), budget).passed
+    got = native.clone()
+    got[2, 30] += 0.5j
+    found = compare(truth, got, budget)
+    assert (found.reason, found.where, found.box) == ("values", (2, 30), ((2, 2), (30, 30)))
+    assert found.fraction_wrong == 1 / 200
+    got[4, 39] = complex(0.0, math.nan)
+    found = compare(truth, got, budget)
+    assert (found.reason, found.where, found.box) == ("non_finite", (4, 39), ((2, 4), (30, 39)))
+    assert compare(truth, 2 * native, budget).fraction_wrong == 1

@@ -200,17 +200,17 @@ def _compare_closely(expected: torch.Tensor, got: torch.Tensor, budget: Budget) 
             worst, worst_at, worst_difference = ratio_here, start + int(at_here), difference_here
     rms = math.sqrt(squares / num_finite) if num_finite else 0.0
     overall = rms / RMS_LIMIT if num_finite >= MIN_FOR_RMS else 0.0
-    scale = float(budget.row_rms[worst_at // max(1, got.numel() // len(budget.row_rms))])
-    share = num_wrong / got.numel()
-    shape = got.shape
-    if num_broken:
-        wrong = torch.cat(marks).reshape(_real_shape(got))
-        return Comparison(False, "non_finite", math.inf, rms, _unravel(broken_at, shape), math.inf, share, _box(wrong))
+    parts = 2 if got.is_complex() else 1  # A complex number is wrong where either part of it is.
+    scale = float(budget.row_rms[worst_at // (parts * budget.row_size)])
     off_by = worst_difference / scale if scale else math.inf
-    where = _unravel(worst_at, shape)
+    where = _unravel(worst_at // parts, got.shape)
     if num_wrong:
-        wrong = torch.cat(marks).reshape(_real_shape(got))
-        return Comparison(False, "values", max(worst, overall), rms, where, off_by, share, _box(wrong))
+        wrong = torch.cat(marks).reshape(*got.shape, parts).any(dim=-1)
+        share, box = int(wrong.sum()) / got.numel(), _box(wrong)
+        if num_broken:
+            where = _unravel(broken_at // parts, got.shape)
+            return Comparison(False, "non_finite", math.inf, rms, where, math.inf, share, box)
+        return Comparison(False, "values", max(worst, overall), rms, where, off_by, share, box)
     if overall > 1:
         return Comparison(False, "precision", overall, rms, where, off_by)
     return Comparison(True, "", max(worst, overall), rms, where, off_by if worst > 0 else 0.0)
@@ -269,10 +269,6 @@ def _unravel(position: int, shape: torch.Size) -> tuple[int, ...]:
         index.append(position % length)
         position //= length
     return tuple(reversed(index))
-
-
-def _real_shape(got: torch.Tensor) -> tuple[int, ...]:
-    return (*got.shape, 2) if got.is_complex() else tuple(got.shape)
 
 
 def _name(dtype: torch.dtype) -> str:
