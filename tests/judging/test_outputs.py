@@ -19,7 +19,7 @@ from kerneldojo.judging.ruling import Ruling
 from kerneldojo.languages import language_of
 from kerneldojo.problems.precision import tf32_emulation
 from kerneldojo.problems.reference import ReferenceFailed
-from kerneldojo.schema import Candidate
+from kerneldojo.schema import Candidate, Status
 
 NOTHING = Delivery(names=[], needed=False)
 
@@ -43,6 +43,93 @@ def test_outputs_stand_under_the_keys_of_the_reference() -> None:
     check_outputs(_answer((a,)), _expected(a), 1, NOTHING)
     with pytest.raises(Ruling, match="a dictionary where the reference returns none"):
         check_outputs(_answer({"a": a}), _expected(a), 1, NOTHING)
+
+
+def refusal(got: Any, expected: Any, *, kind: dict[str, Any] | None = None, untold: str | None = None) -> Ruling:
+    answer = _answer(got)
+    answer = replace(answer, untold=untold, kinds=[kind or {}, *answer.kinds[1:]])
+    with pytest.raises(Ruling) as caught:
+        check_outputs(answer, _expected(expected), 1, NOTHING)
+    return caught.value
+
+
+def test_what_is_no_such_tensor_is_refused_whatever_is_in_it() -> None:
+    a, b = torch.rand(8, 8), torch.rand(8, 8)
+    told = {
+        "forward did not return tensors: a str": refusal(a, a, untold="a str"),
+        "an output is not on the problem's device": refusal(a, a, kind={"on_device": False}),
+        "expected 2 output tensors, got 1": refusal(a, (a, b)),
+        "expected 1 output tensors, got 2": refusal((a, b), a),
+        "expected dtype float32, got float16": refusal(a.half(), a),
+        "output 1: expected dtype float32, got float64": refusal((a, b.double()), (a, b)),
+        "output 1: expected shape [8, 8], got [64]": refusal((a, b.flatten()), (a, b)),
+        "the output's strides overlap or leave holes": refusal(a, a, kind={"dense": False}),
+    }
+    assert {ruling.message: ruling.status for ruling in told.values()} == dict.fromkeys(told, Status.INCORRECT)
+    lazy = refusal(a, a, kind={"fake": True})
+    assert lazy.status is Status.EXPLOIT and [one.name for one in lazy.exploits] == ["lazy_tensor"]
+    check_outputs(
+        replace(_answer(a), kinds=[{"on_device": True, "dense": True, "fake": False}]), _expected(a), 1, NOTHING
+    )
+
+
+def test_which_output_is_wrong_is_said_where_there_are_several_and_what_was_unusual() -> None:
+    a, b = torch.rand(64) + 1, torch.rand(64) + 1
+    needed = Delivery(names=[], needed=True)
+
+    def told(got: Any, expected: Any, delivery: Delivery = NOTHING, distribution: str = "own") -> str:
+        with pytest.raises(Ruling) as caught:
+            check_outputs(_answer(got), _expected(expected), 1, delivery, distribution=distribution)
+        assert caught.value.max_error is not None and caught.value.max_error > 1
+        return caught.value.message
+
+    assert told((a, 2 * b), (a, b)).startswith("output 1: 100 % of the elements are wrong")
+    assert told(2 * a, a).startswith("100 % of the elements are wrong")
+    assert told(2 * a, a, distribution="negative").endswith("(inputs and weights are all negative)")
+    assert "parameter_mismatch" in told(2 * a, a, needed)
+    assert "parameter_mismatch" not in told(2 * a, a, Delivery(names=["w"], needed=True))
+
+
+@pytest.mark.parametrize(
+    ("distribution", "num_wrong", "error", "passes"),
+    [
+        ("own", 1, 1e-2, False),
+        ("negative", 1, 1e-2, True),
+        ("negative", 2, 1e-2, True),  # Of ten thousand numbers each.
+        ("negative", 3, 1e-2, False),
+        ("scaled", 20_000, 1e-4, True),  # Twelve times the tolerance, if that is unusual.
+        ("scaled", 20_000, 1e-1, False),
+        ("scaled", 2, 1e-1, True),
+        ("negative", 20_000, 1e-4, False),
+    ],
+)
+def test_what_is_forgiven_where_inputs_are_unusual(
+    distribution: str, num_wrong: int, error: float, passes: bool
+) -> None:
+    torch.manual_seed(0)
+    truth = torch.rand(20_000, dtype=torch.float64) + 1
+    native = truth.float()
+    got = native.clone()
+    got[:num_wrong] *= 1 + error
+    expected = Expected(native, {"native": [native], "float64": [truth]}, {}, mutates_inputs=False, work=[])
+    try:
+        check_outputs(_answer(got), expected, 1, NOTHING, distribution=distribution)
+        assert passes
+    except Ruling as ruling:
+        assert not passes, ruling.message
+
+
+def test_a_buffer_is_one_of_many() -> None:
+    a, b = torch.rand(16) + 0.5, torch.rand(16) + 0.5
+    expected = replace(
+        _expected(a), buffers={"a": a, "b": b}, other_buffers={"float64": {"a": a.double(), "b": b.double()}}
+    )
+    check_buffers({"a": a.clone(), "b": b.clone()}, expected, 1, NOTHING)
+    with pytest.raises(Ruling, match="buffer 'b' is not updated"):
+        check_buffers({"a": a, "b": a}, expected, 1, NOTHING)
+    for other in (b[:8], b.to(torch.complex64)):
+        with pytest.raises(Ruling, match="buffer 'b' has another size or kind"):
+            check_buffers({"a": a, "b": other}, expected, 1, NOTHING)
 
 
 def test_an_integer_that_tf32_decides_otherwise_is_accepted_there() -> None:

@@ -1,0 +1,160 @@
+"""From series of windows to a verdict's figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kerneldojo.devices.cuda.clock import Watch
+from kerneldojo.devices.cuda.fits import Window
+from kerneldojo.devices.cuda.series import Series
+from kerneldojo.devices.cuda.trials import Trials
+from kerneldojo.judging import figures
+from kerneldojo.judging.protocol import protocol
+from kerneldojo.judging.reference_times import ReferenceTimes, Settled
+from kerneldojo.judging.ruling import Ruling
+from kerneldojo.judging.verdict import Findings
+from kerneldojo.schema import Candidate, Problem, Status
+
+L2_BYTES = 50 << 20
+BANDWIDTH = 4.8e12
+
+
+def series(per_call_us: float, *, window_us: float = 60.0, prime_us: float = 110.0, **more: Any) -> Series:
+    lengths = [1, 4, 8, 16] * 12
+    one = Window(1, 0.0, prime_us=prime_us, is_warmed=True)
+    windows = [replace(one, length=n, wall_us=window_us + per_call_us * n, turn=turn) for turn, n in enumerate(lengths)]
+    return Series(windows=windows, **more)
+
+
+def finished(
+    findings: Findings, *, reference_times: ReferenceTimes | None = None, **sides: Series
+) -> tuple[Findings, Settled | None]:
+    watch = Watch([])
+    prepared: Any = SimpleNamespace(
+        result=Trials(series=sides, watch=watch, num_rounds=48, seconds=0.2),
+        inspection=SimpleNamespace(compare=lambda: None, witnesses=[]),
+        doubtful=None,
+    )
+    bench: Any = SimpleNamespace(
+        reference_times=reference_times,
+        clock=SimpleNamespace(peak_bandwidth=lambda: BANDWIDTH),
+        stopwatch=SimpleNamespace(l2_bytes=L2_BYTES),
+    )
+    match: Any = SimpleNamespace(
+        seen=SimpleNamespace(first_call_seconds=0.25), contestant=SimpleNamespace(construction_seconds=0.5)
+    )
+    figures.finish(bench, prepared, match, findings, 1.0)
+    assert prepared.inspection is None, "what it held is not kept"
+    return findings, prepared.doubtful
+
+
+@pytest.fixture
+def findings() -> Findings:
+    return Findings(Problem(name="p", source="pass"), Candidate(source="pass"), protocol("standard"), device="cuda:0")
+
+
+def test_times_are_in_milliseconds_and_of_the_judges_clock(findings: Findings) -> None:
+    mine = series(20.0, spans_us=[30.0, 10.0, 15.0])
+    finished(findings, contestant=mine, reference=series(50.0, is_trusted=True))
+    timing = findings.timing
+    assert timing.source == "measured" and timing.median_ms == timing.judge_ms == pytest.approx(0.02)
+    assert timing.confidence_interval_ms == pytest.approx((0.02, 0.02))
+    assert timing.device_ms == pytest.approx(0.015), "the middle one of what it says itself"
+    assert (timing.first_call_ms, timing.construction_ms) == (250.0, 500.0)
+    assert timing.num_trials == 12 * (1 + 4 + 8 + 16)
+    assert findings.reference_timing.median_ms == pytest.approx(0.05)
+    assert findings.speedup == findings.naive_speedup == pytest.approx(2.5)
+    assert findings.silenced_us is None and not findings.notes
+
+
+def test_without_one_of_the_two_nothing_is_measured(findings: Findings) -> None:
+    left_out = Series(windows=[replace(one, undisturbed=False) for one in series(20.0).windows])
+    for mine, theirs in ((left_out, series(50.0)), (series(20.0), left_out)):
+        with pytest.raises(Ruling, match="disturbed during all windows") as caught:
+            finished(findings, contestant=mine, reference=theirs)
+        assert caught.value.status is Status.INFRASTRUCTURE_ERROR
+        assert not findings.timing.median_ms
+
+
+def test_a_reference_of_no_time_is_our_fault(findings: Findings) -> None:
+    with pytest.raises(Ruling, match="too busy for times") as caught:
+        finished(findings, contestant=series(20.0), reference=series(-1.0, window_us=100.0))
+    assert caught.value.status is Status.INFRASTRUCTURE_ERROR
+
+
+@pytest.mark.parametrize("failed", [0, 1])
+def test_what_a_call_takes_in_silence_is_the_twins(findings: Findings, failed: int) -> None:
+    finished(findings, contestant=series(20.0), reference=series(50.0), twin=series(5.0, failed=failed))
+    assert findings.silenced_us == (None if failed else (pytest.approx(5.0), pytest.approx(0.0, abs=1e-6)))
+
+
+def test_who_works_before_the_clock_is_convicted_for_much_and_pays_for_some(findings: Findings) -> None:
+    reference = series(50.0, is_trusted=True)
+    finished(findings, contestant=series(20.0, prime_us=110.0 + 100.0), reference=reference)
+    assert any(note.startswith("paid for ") for note in findings.notes)
+    assert findings.timing.median_ms is not None and findings.timing.median_ms > 0.021
+    with pytest.raises(Ruling, match="before each timed window it worked for"):
+        finished(findings, contestant=series(20.0, prime_us=110.0 + 400.0), reference=reference)
+
+
+@pytest.mark.parametrize(("num_bytes", "is_possible"), [(L2_BYTES + 90_000_000, True), (L2_BYTES + 102_000_000, False)])
+def test_nobody_is_faster_than_the_memory(findings: Findings, num_bytes: int, is_possible: bool) -> None:
+    """At 5 % more than its peak: 100.8 MB in 20 us, beside what the cache may hold."""
+    findings.compulsory_bytes = num_bytes
+    if not is_possible:
+        with pytest.raises(Ruling, match="below_physical_limit"):
+            finished(findings, contestant=series(20.0), reference=series(50.0))
+        return
+    finished(findings, contestant=series(20.0), reference=series(50.0))
+    assert findings.roofline is not None
+    limit_ms = 1000 * 90_000_000 / (1.05 * BANDWIDTH)
+    assert findings.roofline.limit_ms == pytest.approx(limit_ms)
+    assert findings.roofline.fraction == pytest.approx(limit_ms / 0.02)
+    assert findings.roofline.compulsory_bytes == num_bytes
+
+
+def test_what_fits_into_the_cache_has_no_limit_and_what_nobody_knows_has_no_roofline(findings: Findings) -> None:
+    findings.compulsory_bytes = L2_BYTES - 1
+    finished(findings, contestant=series(0.5), reference=series(50.0))
+    assert findings.roofline is not None and findings.roofline.fraction == 0.0
+    findings.roofline, findings.compulsory_bytes = None, 0
+    finished(findings, contestant=series(0.5), reference=series(50.0))
+    assert findings.roofline is None
+
+
+def test_calls_that_were_computed_at_once_are_charged_as_single_ones(findings: Findings) -> None:
+    batched = series(2.0)
+    batched.windows[:] = [replace(one, wall_us=60.0 + 40.0 + 2.0 * one.length) for one in batched.windows]
+    finished(findings, contestant=batched, reference=series(50.0, is_trusted=True))
+    assert findings.timing.median_ms == pytest.approx(0.042, rel=0.05)
+    assert any(note.startswith("charged as single calls: a call alone takes 42.0 us") for note in findings.notes)
+
+
+def test_a_figure_that_scatters_counts_by_its_worse_end_and_says_so_once(findings: Findings) -> None:
+    def scattered(per_call_us: float) -> Series:
+        one = series(per_call_us)
+        one.windows[:] = [
+            replace(w, wall_us=w.wall_us + (0.0, 60.0, 10.0, 150.0, 400.0)[number % 5])
+            for number, w in enumerate(one.windows)
+        ]
+        return one
+
+    finished(findings, contestant=scattered(6.0), reference=scattered(13.0))
+    assert findings.notes.count(figures.SCATTERED) == 1
+    mine, theirs = findings.timing, findings.reference_timing
+    assert mine.confidence_interval_ms is not None and theirs.confidence_interval_ms is not None
+    assert mine.median_ms == mine.confidence_interval_ms[1] or mine.median_ms == pytest.approx(
+        findings.full_fit.mean_us / 1000
+    )
+    assert theirs.median_ms == theirs.confidence_interval_ms[0] < 0.011
+
+
+def test_a_reference_time_that_nobody_knows_is_left_to_be_confirmed(findings: Findings) -> None:
+    known = ReferenceTimes()
+    _, doubtful = finished(findings, reference_times=known, contestant=series(20.0), reference=series(50.0))
+    assert doubtful is not None and doubtful.is_doubtful and doubtful.per_call_us == pytest.approx(50.0)
+    assert findings.reference_timing.median_ms is None and findings.speedup is None
