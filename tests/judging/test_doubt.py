@@ -47,8 +47,9 @@ def doubt(
     theirs_us: float = 50.0,
     known: bool = False,
     device_us: float | None = None,
+    theirs: Series | None = None,
 ) -> str:
-    both = {"contestant": mine, "reference": series(theirs_us, 140.0, seed=1)}
+    both = {"contestant": mine, "reference": theirs or series(theirs_us, 140.0, seed=1)}
     result = Trials(series=both, watch=Watch([]), num_rounds=48, seconds=0.2)
     findings = Findings(
         Problem(name="p", source="pass"), Candidate(source="pass"), protocol("standard"), device="cuda:0"
@@ -78,6 +79,21 @@ def test_who_brings_its_context_in_as_it_likes_is_timed_all_the_same(left_out: s
     assert (set(result.fitted) == {"contestant", "reference"}) == are_timed
     if are_timed:
         assert result.fitted["contestant"].per_call_us == pytest.approx(20.0, rel=0.02)
+
+
+@pytest.mark.parametrize("left_out", ["contestant", "reference"])
+def test_where_nothing_was_measured_there_is_nothing_to_doubt(left_out: str) -> None:
+    """It is a ruling of its own, after the series."""
+    one = series(20.0, 110.0 + 150.0)
+    one.windows[:] = one.windows[:1]
+    mine, theirs = (one, series(20.0, 140.0)) if left_out == "contestant" else (series(20.0, 300.0), one)
+    assert doubt(mine, theirs=theirs, slowness=2.0) == ""
+
+
+def test_what_looks_batched_is_timed_again() -> None:
+    mine = series(2.0, 110.0)
+    mine.windows[:] = [replace(window, wall_us=window.wall_us + 40.0) for window in mine.windows]
+    assert doubt(mine, compulsory_bytes=0) == "its calls looked batched"
 
 
 def test_an_ordinary_series_stands() -> None:

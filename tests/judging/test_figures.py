@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-from kerneldojo.devices.cuda.clock import Watch
+from kerneldojo.devices.cuda.clock import Reading, Watch
 from kerneldojo.devices.cuda.fits import Window
 from kerneldojo.devices.cuda.series import Series
 from kerneldojo.devices.cuda.trials import Trials
 from kerneldojo.judging import figures
+from kerneldojo.judging.contestant import Delivery
+from kerneldojo.judging.inspection import Witness
 from kerneldojo.judging.protocol import protocol
+from kerneldojo.judging.reference import Expected
 from kerneldojo.judging.reference_times import ReferenceTimes, Settled
-from kerneldojo.judging.ruling import Ruling
+from kerneldojo.judging.rounds import Rounds
+from kerneldojo.judging.ruling import Ruling, exploit
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Problem, Status
 
@@ -30,13 +37,22 @@ def series(per_call_us: float, *, window_us: float = 60.0, prime_us: float = 110
     return Series(windows=windows, **more)
 
 
+X = torch.linspace(-1, 1, 256)
+
+
 def finished(
-    findings: Findings, *, reference_times: ReferenceTimes | None = None, **sides: Series
+    findings: Findings,
+    *,
+    reference_times: ReferenceTimes | None = None,
+    witnesses: Sequence[Witness] = (),
+    watch: Watch | None = None,
+    compare: Callable[[], None] = lambda: None,
+    **sides: Series,
 ) -> tuple[Findings, Settled | None]:
-    watch = Watch([])
     prepared: Any = SimpleNamespace(
-        result=Trials(series=sides, watch=watch, num_rounds=48, seconds=0.2),
-        inspection=SimpleNamespace(compare=lambda: None, witnesses=[]),
+        result=Trials(series=sides, watch=watch or Watch([]), num_rounds=48, seconds=0.2),
+        inspection=SimpleNamespace(compare=compare, witnesses=list(witnesses)),
+        arguments=SimpleNamespace(values=[X.to("meta")]),
         doubtful=None,
     )
     bench: Any = SimpleNamespace(
@@ -44,12 +60,29 @@ def finished(
         clock=SimpleNamespace(peak_bandwidth=lambda: BANDWIDTH),
         stopwatch=SimpleNamespace(l2_bytes=L2_BYTES),
     )
+    seen = Rounds()
+    seen.first_call_seconds = 0.25
     match: Any = SimpleNamespace(
-        seen=SimpleNamespace(first_call_seconds=0.25), contestant=SimpleNamespace(construction_seconds=0.5)
+        seen=seen,
+        contestant=SimpleNamespace(construction_seconds=0.5),
+        reference=SimpleNamespace(expect=doubled),
+        conduct=SimpleNamespace(variants=("native",), reduction_length=1),
+        delivery=Delivery(names=[], needed=False),
     )
     figures.finish(bench, prepared, match, findings, 1.0)
     assert prepared.inspection is None, "what it held is not kept"
     return findings, prepared.doubtful
+
+
+def doubled(_: str, inputs: list[torch.Tensor], *__: object) -> Expected:
+    """Of a reference that returns twice its input, the judge's own copy of it."""
+    return Expected(2 * inputs[0], {"native": [2 * inputs[0]]}, {}, mutates_inputs=False, work=[])
+
+
+def witness(output: torch.Tensor, **sampled: torch.Tensor) -> Witness:
+    """A whole call, of which a few places had been seen when the clock stopped."""
+    places = torch.tensor([3, 70, 200])
+    return Witness(inputs=[X], outputs=[output], sampled=[(0, places, sampled.get("values", output[places]))])
 
 
 @pytest.fixture
@@ -69,6 +102,47 @@ def test_times_are_in_milliseconds_and_of_the_judges_clock(findings: Findings) -
     assert findings.reference_timing.median_ms == pytest.approx(0.05)
     assert findings.speedup == findings.naive_speedup == pytest.approx(2.5)
     assert findings.silenced_us is None and not findings.notes
+
+
+SIDES = {"contestant": series(20.0), "reference": series(50.0)}
+
+
+def test_whole_outputs_of_timed_calls_are_right_and_as_they_were_when_the_clock_stopped(findings: Findings) -> None:
+    finished(findings, witnesses=[witness(2 * X), witness(2 * X)], **SIDES)
+    places = torch.tensor([3, 70, 200])
+    unlike = 2 * X
+    unlike[100] += 1.0
+    told = {
+        "wrong_when_timed": [witness(2 * X), witness(unlike)],
+        "deferred_work": [witness(2 * X, values=3 * X[places]), witness(2 * X)],
+    }
+    for name, witnesses in told.items():
+        with pytest.raises(Ruling) as caught:
+            finished(findings, witnesses=witnesses, **SIDES)
+        assert caught.value.status is Status.EXPLOIT
+        assert [one.name for one in caught.value.exploits] == [name]
+
+
+def test_what_is_no_number_may_stay_so(findings: Findings) -> None:
+    x = X.clone()
+    x[3] = math.nan
+    finished(findings, witnesses=[replace(witness(2 * x), inputs=[x])], **SIDES)
+
+
+def test_what_was_sampled_is_compared_before_anything_is_credited(findings: Findings) -> None:
+    def compare() -> None:
+        raise exploit("wrong_when_timed", "its outputs were right in the rounds and wrong in timed calls")
+
+    with pytest.raises(Ruling, match="wrong in timed calls"):
+        finished(findings, compare=compare, **SIDES)
+    assert findings.timing.median_ms is None
+
+
+def test_a_device_that_was_throttled_is_told_of(findings: Findings) -> None:
+    reading = Reading(sm_mhz=1200, memory_mhz=2600, reasons=("software power cap",))
+    finished(findings, watch=Watch([replace(reading, sm_mhz=1500, reasons=()), reading]), **SIDES)
+    assert findings.notes == ["the device was throttled while it was timed: software power cap"]
+    assert findings.timing.clock_mhz == (1200, 1500)
 
 
 def test_without_one_of_the_two_nothing_is_measured(findings: Findings) -> None:
@@ -143,8 +217,13 @@ def test_a_figure_that_scatters_counts_by_its_worse_end_and_says_so_once(finding
         ]
         return one
 
+    finished(findings, contestant=scattered(6.0), reference=series(13.0))
+    assert findings.notes == [figures.SCATTERED]
+    findings.notes.clear()
+    finished(findings, contestant=series(6.0), reference=scattered(13.0))
+    assert findings.notes == [figures.SCATTERED]
     finished(findings, contestant=scattered(6.0), reference=scattered(13.0))
-    assert findings.notes.count(figures.SCATTERED) == 1
+    assert findings.evaluation(None).notes == (figures.SCATTERED,), "said once"
     mine, theirs = findings.timing, findings.reference_timing
     assert mine.confidence_interval_ms is not None and theirs.confidence_interval_ms is not None
     assert mine.median_ms == mine.confidence_interval_ms[1] or mine.median_ms == pytest.approx(
