@@ -446,6 +446,17 @@ def test_planned_lengths_stay_in_range_and_differ(longest: int, count: int, seed
         assert len(set(lengths)) >= 2
 
 
+def test_of_three_windows_in_a_row_one_has_one_call_and_one_is_long() -> None:
+    chance = random.Random(0)
+    lengths = plan_lengths(80, 999, [chance.random() for _ in range(2 * 999)])
+    threes = [lengths[at : at + 3] for at in range(0, 999, 3)]
+    assert all(1 in three and max(three) > 70 for three in threes)
+    middle = [sorted(three)[1] for three in threes]
+    assert min(middle) < 8 and max(middle) > 70 and len(set(middle)) > 60, "anywhere between"
+    assert len({three.index(1) for three in threes}) == 3, "in no order"
+    assert set(plan_lengths(2, 999, [chance.random() for _ in range(2 * 999)])) == {1, 2}
+
+
 def test_longest_window_follows_speed_and_memory() -> None:
     assert longest_window([40.0, 60.0], num_sets=64) == 64
     assert longest_window([40.0, 60.0], num_sets=128) == 75

@@ -180,3 +180,59 @@ def test_who_has_the_device_work_while_the_caches_are_flushed_has_a_head_start()
     some = series(400.0, 4.0)
     assert head_starts.EARLY_US < head_starts.early_us(some, trusted) < head_starts.most_early_us(some, trusted)
     assert head_starts.paid_us(some, trusted) > 0.0
+
+
+def test_what_a_side_says_pays_as_what_the_clock_says_does() -> None:
+    """Else whoever works before the clock would be timed by its own word, which has not paid."""
+    usual = [Window(n, 300.0 + n, done_us=10.0 + n, prime_us=100.0, taken_us=40.0) for n in (1, 8, 16)]
+    late = [replace(one, prime_us=100.0 + head_starts.EARLY_US + 25.0) for one in usual]
+    paid = head_starts.with_time_before(late, usual)
+    assert [one.wall_us - old.wall_us for one, old in zip(paid, late, strict=True)] == pytest.approx([0.0, 25.0, 25.0])
+    assert [(one.done_us or 0) - (old.done_us or 0) for one, old in zip(paid, late, strict=True)] == pytest.approx(
+        [0.0, 25.0, 25.0]
+    )
+    silent = [replace(one, done_us=None) for one in late]
+    assert all(one.done_us is None for one in head_starts.with_time_before(silent, usual))
+    assert head_starts.with_time_before(usual, usual) == usual
+    assert head_starts.with_time_before([], usual) == []
+
+
+def test_who_says_too_soon_that_it_begins_is_taken_to_begin_later_by_both_clocks() -> None:
+    usual = [Window(n, 300.0 + n, done_us=10.0 + n, prime_us=100.0, taken_us=40.0) for n in (1, 8, 16)]
+    soon = [replace(one, taken_us=15.0, wall_us=one.wall_us + 25.0, done_us=one.length + 35.0) for one in usual]
+    assert head_starts.with_time_before(soon, usual) == usual
+    silent = [replace(one, done_us=None) for one in soon]
+    assert head_starts.with_time_before(silent, usual) == [replace(one, done_us=None) for one in usual]
+
+
+def test_where_it_is_not_known_what_came_before_nobody_pays() -> None:
+    usual = [Window(n, 300.0 + n, prime_us=100.0) for n in (1, 8, 16)]
+    late = [replace(one, prime_us=1e4) for one in usual]
+    unknown = [late[0], replace(late[1], prime_us=None), late[2]]
+    for mine, theirs in ((unknown, usual), (late, unknown), (late, [])):
+        assert head_starts.with_time_before(mine, theirs) == mine
+        assert head_starts.early_us(mine, theirs) == 0.0
+        assert head_starts.paid_us(mine, theirs) == 0.0
+    assert head_starts.most_early_us(late, []) == head_starts.MOST_EARLY_US
+
+
+def test_the_call_before_the_clock_is_taken_off_where_some_windows_had_one() -> None:
+    """What it takes is told by windows of one call: by what the side says, or by the clock where it says nothing."""
+    usual = [Window(n, 300.0 + 30.0 * n, done_us=30.0 * n, prime_us=130.0, is_warmed=True) for n in (1, 8, 16)]
+    mine = [Window(n, 300.0 + 90.0 * n, done_us=90.0 * n, prime_us=190.0, is_warmed=n > 1) for n in (1, 8, 16)]
+    assert head_starts.early_us(mine, usual) == 0.0, "100 us are left of each"
+    assert head_starts.most_early_us(mine, usual) == max(head_starts.MOST_EARLY_US, 3.0 * 90.0)
+    silent = [replace(one, done_us=None, prime_us=490.0) for one in mine]
+    assert head_starts.early_us(silent, usual) == 0.0
+    assert head_starts.most_early_us(silent, usual) == 3.0 * 390.0
+    longer = [replace(one, prime_us=190.0 + 700.0) for one in mine]
+    slow = [replace(one, prime_us=130.0 + 900.0) for one in usual]
+    assert head_starts.most_early_us(longer, slow) == 1000.0, "the runner took as long"
+
+
+def test_what_is_paid_is_spread_over_the_calls_that_long_windows_have_more() -> None:
+    usual = [Window(n, 300.0 + n, prime_us=100.0) for n in (2, 8, 18)]
+    late = [replace(one, prime_us=100.0 + head_starts.EARLY_US + 32.0) for one in usual]
+    assert head_starts.paid_us(late, usual) == 2.0
+    assert head_starts.paid_us(late[:1], usual) == 32.0
+    assert head_starts.paid_us(usual, usual) == head_starts.paid_us([], usual) == 0.0

@@ -72,6 +72,21 @@ def test_blocks_near_changed_inputs_lie_inside_of_outputs_of_any_size(gib: int) 
     assert set(starts[-128:].tolist()) <= {min(place, layout.num_bytes - BLOCK_BYTES) for place in places.tolist()}
 
 
+@pytest.mark.parametrize("num_bytes", [BLOCK_BYTES, BLOCK_BYTES + 4, 20 * BLOCK_BYTES])
+def test_every_place_of_an_output_is_sampled_now_and_then_and_its_end_more_often(num_bytes: int) -> None:
+    layouts = [Layout.of(torch.empty(num_bytes // 4)), Layout.of(torch.empty(1))]
+    starts, num_small = [], 0
+    for _ in range(100):
+        plan = draw_plan(4, layouts)
+        starts += plan.starts[plan.tensors == 0].tolist()
+        num_small += int((plan.tensors == 1).sum())
+    last = num_bytes - BLOCK_BYTES
+    assert {*starts} == {*range(0, last + 1, 4)}
+    if num_bytes > 2 * BLOCK_BYTES:
+        assert 0.09 < starts.count(last) / len(starts) < 0.12
+    assert num_small >= 100 * 4, "each output of each call once"
+
+
 def test_two_plans_differ() -> None:
     layouts = [Layout((1 << 20,), (1,), torch.float32)]
     assert not np.array_equal(draw_plan(4, layouts).starts, draw_plan(4, layouts).starts)
