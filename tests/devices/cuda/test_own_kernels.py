@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from kerneldojo.devices.cuda import cubin
-from kerneldojo.devices.cuda.silence import OwnKernels
+from kerneldojo.devices.cuda.silence import OwnKernels, is_own
 
 compiler = pytest.importorskip("triton.compiler.compiler")
 
@@ -87,3 +89,22 @@ def test_a_twins_are_no_ops_from_birth(driver: Driver) -> None:
     own.hush(False)
     assert driver.launched(kernel) == "first, silenced"
     assert driver.launched(loaded("library", of_library=True)) == "library"
+
+
+def test_what_a_library_wrote_is_not_own_and_what_nobody_knows_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def source(file: str) -> Any:
+        code = compile("def kernel(): ...", file, "exec")
+        return SimpleNamespace(fn=SimpleNamespace(fn=SimpleNamespace(__code__=code)))
+
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    generated = str(tmp_path / "inductor" / "k.py")
+    assert is_own(SimpleNamespace()), "from IR, or a file of machine code"
+    assert is_own(SimpleNamespace(fn=SimpleNamespace())), "nor has it any Python"
+    assert is_own(source("candidate.py")) and is_own(source(generated))
+    for library in (torch, compiler):
+        assert not is_own(source(str(library.__file__)))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    assert not is_own(source(generated)), "which it generated"
+    assert is_own(source("candidate.py"))

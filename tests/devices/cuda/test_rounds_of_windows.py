@@ -340,6 +340,26 @@ def test_cores_are_looked_at_after_some_rounds_and_not_at_once() -> None:
     assert log[:look].count(("judge", "write")) == 2 + trials.LOOK_EVERY - 1, "two rounds to warm up do not count"
 
 
+def test_a_series_ends_as_soon_as_it_says_enough_and_looks_at_the_clocks_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[int, float]] = []
+    relaxed: list[int] = []
+
+    def is_over(self: window_rounds.Rounds, seconds: float) -> bool:
+        asked.append((self.count, seconds))
+        return self.count >= 10
+
+    monkeypatch.setattr(window_rounds.Rounds, "is_over", is_over)
+    monkeypatch.setattr(window_rounds.Rounds, "relax", lambda self: relaxed.append(self.count))
+    effort = Effort(min_windows=6, max_windows=60, min_calls=1, seconds=60.0, is_brisk=True)
+    found = race([], is_brisk=True, effort=effort)
+    assert found.num_rounds == len(found.series["reference"].windows) == 10
+    assert [count for count, _ in asked] == [6, 7, 8, 9, 10]
+    assert all(0 <= seconds <= found.seconds < 60 for _, seconds in asked)
+    assert len(found.watch.readings) == 2 and relaxed == [0, 4, 8]
+
+
 def test_a_series_ends_although_a_side_is_still_busy_with_what_it_was_told_last() -> None:
     log: Log = []
     contestant = Contestant("contestant", log, slow_to_release=True)
