@@ -16,6 +16,7 @@ from test_timed_inputs import Region
 from kerneldojo.devices.cuda import calls
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.calls import CallLoop
+from kerneldojo.devices.cuda.fits import Window
 from kerneldojo.devices.cuda.inputs import InputSets, Layout, num_sets
 from kerneldojo.devices.cuda.page import Page
 from kerneldojo.devices.cuda.window import Side, Stopwatch
@@ -203,6 +204,8 @@ def played(
     match: Any = SimpleNamespace(reference=reference, contestant=contestant)
     prepared: Any = SimpleNamespace(layouts=[LAYOUT], outputs=[theirs], inputs=inputs)
     inputs.refresh(num_inputs)
+    offsets = [inputs.offset(index, 0) for index in range(num_inputs)]
+    contestant.arena.state["seen"] = {float(region.tensor(at, (1,), (1,), LAYOUT.dtype)) for at in offsets}
     inputs.forget_bases(num_left)  # As they are once the figures are filled in.
     findings = Findings(PROBLEM, Candidate(source=HONEST), Protocol(), "cuda:0")
     with Gate(1).admit() as guest:
@@ -217,6 +220,34 @@ def test_who_depends_on_its_kernels_is_wrong_in_placebos_and_there_only() -> Non
     found, device = played(honest, DRAWN)
     assert found == [not is_placebo for is_placebo in DRAWN]
     assert device.told == {pages.PLACEBOS | pages.POISONED: 1, 0: 1}, "one window, and the end"
+
+
+@pytest.mark.parametrize("num_left", [0, 1])
+def test_inputs_are_some_that_nobody_has_seen_where_any_can_be_made(num_left: int) -> None:
+    """Whoever knows its answers by heart looks as if it depended on no kernel; and else it might seem to guess."""
+    met = set[float]()
+
+    def noting(device: Device, x: torch.Tensor) -> torch.Tensor:
+        met.add(float(x.flatten()[0]))
+        return honest(device, x)
+
+    _, device = played(noting, DRAWN, num_left=num_left)
+    assert len(met) == placebos.NUM_CALLS
+    assert met.isdisjoint(device.state["seen"]) == bool(num_left)
+
+
+@pytest.mark.parametrize(("mine_ms", "theirs_ms", "are_quick"), [(99, 99, True), (101, 1, False), (1, 101, False)])
+def test_who_is_slow_has_a_twin(mine_ms: int, theirs_ms: int, are_quick: bool) -> None:
+    """By the quickest window: that one was slow says little."""
+
+    def timed(milliseconds: int) -> Any:
+        return SimpleNamespace(
+            windows=[Window(n, 1000.0 * milliseconds * n * late) for n, late in ((1, 3), (4, 1), (2, 2))]
+        )
+
+    series = {"contestant": timed(mine_ms), "reference": timed(theirs_ms)}
+    prepared: Any = SimpleNamespace(result=SimpleNamespace(series=series))
+    assert placebos.are_quick(prepared) == are_quick
 
 
 def test_inputs_may_be_those_of_the_last_windows() -> None:

@@ -18,6 +18,7 @@ class Served:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, takes: Callable[[int], float], state: int = pages.OK) -> None:
         self.lengths: list[int] = []
+        self.told: list[str] = []
         self._takes, self._state, self._now = takes, state, 1000.0
         self._page = Page.create((1 << 20,))
         self._theirs = Page.open(self._page.fd)
@@ -28,9 +29,13 @@ class Served:
         """Whether it says that a call takes no more than that."""
         return bursts.is_little(self._page, longest, self._wait, lambda us: us < most_us)
 
+    def quickest_us(self, longest: int) -> tuple[float, float] | None:
+        return bursts.quickest_us(self._page, longest, self._wait, lambda: self.told.append("flush"))
+
     def _wait(self) -> None:
         length, flags = self._theirs.wait_go(10)
-        assert length or flags == pages.RELEASE
+        assert length or flags in (pages.RELEASE, pages.PRIME)
+        self.told.append("window" if length else {pages.RELEASE: "release", pages.PRIME: "prime"}[flags])
         if length:
             self.lengths.append(length)
             self._now += self._takes(length)
@@ -68,3 +73,27 @@ def test_who_fails_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     served = Served(monkeypatch, lambda _: 0.0, pages.FAILED)
     assert not served.is_little(63, 300.0)
     assert served.lengths == [63]
+
+
+def test_with_the_device_idle_the_quickest_windows_of_two_lengths_tell_what_a_call_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """80 us around calls of 40, in the quickest; the others are later by what the next quickest tells."""
+    late_us = {1: [9.0, 3.0, 0.0, 500.0, 6.0], bursts.MOST_CALLS: [12.0, 900.0, 0.0, 40.0, 30.0]}
+    served = Served(monkeypatch, lambda length: 1e-6 * (80.0 + 40.0 * length + late_us[length].pop()))
+    found = served.quickest_us(63)
+    assert found == pytest.approx((40.0, (3.0 + 12.0) / (bursts.MOST_CALLS - 1)))
+    assert served.lengths == [1, bursts.MOST_CALLS] * bursts.NUM_BURSTS
+    assert served.told == ["flush", "prime", "window", "release"] * 2 * bursts.NUM_BURSTS
+
+
+def test_where_a_window_may_have_one_call_what_is_around_it_is_in_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    late_us = [9.0, 3.0, 0.0, 500.0, 6.0]
+    served = Served(monkeypatch, lambda _: 1e-6 * (120.0 + late_us.pop()))
+    assert served.quickest_us(1) == pytest.approx((120.0, 3.0))
+
+
+def test_no_call_takes_less_than_nothing_and_one_that_fails_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Served(monkeypatch, lambda length: 1e-3 / length).quickest_us(4) == pytest.approx((0.0, 0.0))
+    served = Served(monkeypatch, lambda _: 0.0, pages.FAILED)
+    assert served.quickest_us(4) is None and served.lengths == [1]
