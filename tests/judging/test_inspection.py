@@ -153,6 +153,63 @@ def test_a_call_of_gigabytes_has_one_place_and_nobody_knows_whose_it_is() -> Non
     assert 12 < sum(one == [10] for one in found) < 55
 
 
+def test_what_the_clock_saw_of_a_remembered_call_is_kept_with_it() -> None:
+    """Of every output of which anything was sampled: held against the whole, it tells what was written later."""
+    right = rounds()
+    inspection = inspect(right, copied(right))
+    assert inspection.witnesses
+    num_seen = 0
+    for one in inspection.witnesses:
+        for number, indices, values in one.sampled:
+            assert torch.equal(one.outputs[number].reshape(-1)[indices], values)
+            num_seen += 1
+    assert num_seen >= len(inspection.witnesses)
+
+
+def test_a_place_that_is_given_again_is_nobody_elses_any_more() -> None:
+    """Or memory would fill with what was the quickest once."""
+    for _ in range(20):
+        assert len(remembered([100.0 * 0.9**number for number in range(40)])) <= inspection_module.NUM_FULL_CHECKS
+        assert len(remembered([100.0] * 200)) == inspection_module.NUM_FULL_CHECKS
+        assert len(remembered([100.0 * 0.9 ** (number // 3) for number in range(40)], num_bytes=3 << 30)) == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "loose"), [(torch.float32, 2e-2), (torch.float16, 5e-2), (torch.bfloat16, 1e-1), (torch.float64, 1e-6)]
+)
+@pytest.mark.parametrize("scale", [1.0, 64.0])
+def test_a_sampled_output_may_be_off_by_a_part_of_the_rms_and_of_itself(
+    dtype: torch.dtype, loose: float, scale: float
+) -> None:
+    """Of ones and threes, whose rms is the square root of five."""
+    right = scale * torch.tensor([1.0, 3.0] * 50)
+    for place, own in ((0, 1.0), (1, 3.0)):
+        for share, agrees in ((0.97, True), (1.1, False)):
+            mine = right.double()
+            mine[place] += share * loose * scale * (5**0.5 + own)
+            wide = mine if dtype == torch.float64 else mine.float()
+            assert inspection_module.agree(wide, right.to(dtype)) == agrees
+
+
+def test_of_integers_nearly_all_are_the_same() -> None:
+    right = torch.arange(1000)
+    for num_off, agrees in ((0, True), (9, True), (10, False), (1000, False)):
+        mine = right.clone()
+        mine[:num_off] += 1
+        assert inspection_module.agree(mine, right) == agrees
+
+
+def test_what_is_no_number_is_so_in_both() -> None:
+    right = torch.ones(100)
+    right[3] = float("nan")
+    assert inspection_module.agree(right.clone(), right)
+    assert not inspection_module.agree(torch.ones(100), right)
+    assert not inspection_module.agree(right, torch.ones(100))
+    assert inspection_module.agree(torch.full((9,), float("inf")), torch.full((9,), float("-inf"))), (
+        "left to the checks"
+    )
+
+
 def test_a_reused_buffer_ends_it_at_once() -> None:
     inspection = inspect(rounds(), rounds())
     inspection.wrong = None

@@ -45,6 +45,7 @@ def test_everything_leaves_once_and_in_a_clients_order(tasks: list[tuple[str, in
         own = [(-item.priority, item.sequence) for item in left if item.client == client]
         assert own == sorted(own)
     assert not queue._lines and not queue._served and not queue.clients() and queue.num_bytes == 0
+    assert not queue._standing._numbers and not queue._overtaken and not queue._wanted
 
 
 @given(st.lists(CLIENTS, min_size=1, max_size=60))
