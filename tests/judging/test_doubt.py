@@ -144,7 +144,9 @@ def test_what_its_own_kernels_take_is_not_what_launches_bind() -> None:
     assert doubt(mine, slowness=1.3, known=False, theirs_us=90.0, device_us=17.0) == ""
 
 
-@pytest.mark.parametrize(("noise", "more_us", "is_doubtful"), [(0.2, 90.0, True), (40.0, 90.0, False)])
+@pytest.mark.parametrize(
+    ("noise", "more_us", "is_doubtful"), [(0.2, 90.0, True), (20.0, 90.0, True), (25.0, 90.0, False)]
+)
 def test_what_is_paid_before_the_clock_is_timed_once_more_where_the_figure_says_as_little(
     noise: float, more_us: float, is_doubtful: bool
 ) -> None:

@@ -209,6 +209,25 @@ def test_is_right_says_what_the_checks_say(dtype: torch.dtype) -> None:
     assert 4 < sum(found) < 36, "some passed, and some were refused"
 
 
+def test_one_wrong_output_of_several_is_not_right() -> None:
+    a, b = torch.rand(64) + 1, torch.rand(64) + 1
+    assert is_right(_answer((a.clone(), b.clone())), _expected((a, b)), 1)
+    for wrong in ((a, 2 * b), (2 * a, b), (a,), {"a": a, "b": b}):
+        assert not is_right(_answer(wrong), _expected((a, b)), 1)
+
+
+@pytest.mark.parametrize(("dtype", "passes"), [(torch.float32, True), (torch.float16, False), (torch.float64, False)])
+def test_other_floats_than_float32_may_not_be_as_coarse_as_tf32(dtype: torch.dtype, passes: bool) -> None:
+    """A product of theirs is computed in it nowhere; that a reference has such a run says nothing."""
+    torch.manual_seed(0)
+    truth = torch.randn(8, 80, dtype=torch.float64)
+    coarse = (truth * (1 + 3e-3 * torch.randn_like(truth))).to(dtype)
+    runs = {"native": [truth.to(dtype)], "float64": [truth], "tf32": [coarse]}
+    expected = Expected(truth.to(dtype), runs, {}, mutates_inputs=False, work=[])
+    assert is_right(_answer(coarse), expected, 1) == passes
+    assert is_right(_answer(truth.to(dtype)), expected, 1)
+
+
 def test_buffers_are_met_as_exactly_as_outputs() -> None:
     """The variance that is kept is the unbiased one; of 2,048 rows it is larger by one part in 2,047."""
     kept, variance = torch.rand(16) + 0.5, torch.rand(16) + 0.5

@@ -64,6 +64,13 @@ def test_the_error_is_half_the_interval_over_the_slope() -> None:
     assert replace(fit, per_call_us=0.0).relative_error == replace(fit, per_call_us=-1.0).relative_error == float("inf")
 
 
+def test_what_a_window_costs_around_its_calls_is_told_by_those_of_one_call_where_there_are_any() -> None:
+    fit = replace(fits.fit(windows(36.0, 340.0, 0.0)), per_call_us=36.0, overhead_us=340.0)
+    assert replace(fit, single_us=396.0).around_us == 360.0
+    assert replace(fit, single_us=None).around_us == 340.0
+    assert replace(fit, single_us=30.0).around_us == replace(fit, single_us=None, overhead_us=-3.0).around_us == 0.0
+
+
 def test_one_window_of_one_call_is_no_end_of_a_line() -> None:
     """Nor are two: a core that hiccups once would tilt it. So others that are short are taken with them."""
     late = [Window(1, 340.0 + 36.0 + 300.0)]
@@ -451,6 +458,7 @@ def test_of_three_windows_in_a_row_one_has_one_call_and_one_is_long() -> None:
     lengths = plan_lengths(80, 999, [chance.random() for _ in range(2 * 999)])
     threes = [lengths[at : at + 3] for at in range(0, 999, 3)]
     assert all(1 in three and max(three) > 70 for three in threes)
+    assert {max(three) for three in threes} == {*range(71, 81)}, "nobody knows how long the longest is"
     middle = [sorted(three)[1] for three in threes]
     assert min(middle) < 8 and max(middle) > 70 and len(set(middle)) > 60, "anywhere between"
     assert len({three.index(1) for three in threes}) == 3, "in no order"
