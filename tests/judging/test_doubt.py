@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
+import timed_series
 
 from kerneldojo.devices.cuda import head_starts
 from kerneldojo.devices.cuda.clock import Watch
-from kerneldojo.devices.cuda.fits import Window
 from kerneldojo.devices.cuda.series import Series, fits
 from kerneldojo.devices.cuda.trials import Trials
 from kerneldojo.judging import figures
@@ -21,22 +21,7 @@ from kerneldojo.judging.reference_times import ReferenceTimes, Settled, referenc
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Problem
 
-
-def series(per_call_us: float, prime_us: float, *, noise: float = 0.2, seed: int = 0) -> Series:
-    random = np.random.default_rng(seed)
-    lengths = [1, 4, 8, 16] * 12
-    return Series(
-        windows=[
-            Window(
-                length=length,
-                wall_us=60.0 + per_call_us * length + random.normal(0, noise),
-                prime_us=prime_us + random.normal(0, 2.0),
-                turn=turn,
-                is_warmed=True,
-            )
-            for turn, length in enumerate(lengths)
-        ]
-    )
+series = partial(timed_series.series, noise=0.2, prime_noise=2.0)
 
 
 def doubt(
@@ -55,11 +40,7 @@ def doubt(
         Problem(name="p", source="pass"), Candidate(source="pass"), protocol("standard"), device="cuda:0"
     )
     findings.compulsory_bytes = compulsory_bytes
-    bench = SimpleNamespace(
-        reference_times=SimpleNamespace(has=lambda _: known),
-        clock=SimpleNamespace(peak_bandwidth=lambda: 4.8e12),
-        stopwatch=SimpleNamespace(l2_bytes=50 << 20),
-    )
+    bench = timed_series.bench(SimpleNamespace(has=lambda _: known))
     prepared = Prepared.__new__(Prepared)
     prepared.result = result
     why = figures.doubt(bench, prepared, findings, slowness)

@@ -9,10 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import timed_series
 import torch
+from timed_series import BANDWIDTH, L2_BYTES, series
 
 from kerneldojo.devices.cuda.clock import Reading, Watch
-from kerneldojo.devices.cuda.fits import Window
 from kerneldojo.devices.cuda.series import Series
 from kerneldojo.devices.cuda.trials import Trials
 from kerneldojo.judging import figures
@@ -25,17 +26,6 @@ from kerneldojo.judging.rounds import Rounds
 from kerneldojo.judging.ruling import Ruling, exploit
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Problem, Status
-
-L2_BYTES = 50 << 20
-BANDWIDTH = 4.8e12
-
-
-def series(per_call_us: float, *, window_us: float = 60.0, prime_us: float = 110.0, **more: Any) -> Series:
-    lengths = [1, 4, 8, 16] * 12
-    one = Window(1, 0.0, prime_us=prime_us, is_warmed=True)
-    windows = [replace(one, length=n, wall_us=window_us + per_call_us * n, turn=turn) for turn, n in enumerate(lengths)]
-    return Series(windows=windows, **more)
-
 
 X = torch.linspace(-1, 1, 256)
 
@@ -55,11 +45,6 @@ def finished(
         arguments=SimpleNamespace(values=[X.to("meta")]),
         doubtful=None,
     )
-    bench: Any = SimpleNamespace(
-        reference_times=reference_times,
-        clock=SimpleNamespace(peak_bandwidth=lambda: BANDWIDTH),
-        stopwatch=SimpleNamespace(l2_bytes=L2_BYTES),
-    )
     seen = Rounds()
     seen.first_call_seconds = 0.25
     match: Any = SimpleNamespace(
@@ -69,7 +54,7 @@ def finished(
         conduct=SimpleNamespace(variants=("native",), reduction_length=1),
         delivery=Delivery(names=[], needed=False),
     )
-    figures.finish(bench, prepared, match, findings, 1.0)
+    figures.finish(timed_series.bench(reference_times), prepared, match, findings, 1.0)
     assert prepared.inspection is None, "what it held is not kept"
     return findings, prepared.doubtful
 
@@ -156,7 +141,7 @@ def test_without_one_of_the_two_nothing_is_measured(findings: Findings) -> None:
 
 def test_a_reference_of_no_time_is_our_fault(findings: Findings) -> None:
     with pytest.raises(Ruling, match="too busy for times") as caught:
-        finished(findings, contestant=series(20.0), reference=series(-1.0, window_us=100.0))
+        finished(findings, contestant=series(20.0), reference=series(-1.0))
     assert caught.value.status is Status.INFRASTRUCTURE_ERROR
 
 

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -77,3 +79,11 @@ class ServiceProcess:
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.kill()
+
+
+def becomes(is_so: Callable[[], bool], seconds: float = 60.0) -> bool:
+    """Whether this comes true in time."""
+    deadline = time.monotonic() + seconds
+    while not (found := is_so()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return found

@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import pytest
 import uvicorn
 from service_app import order
 from service_executors import TextExecutor
-from service_process import ServiceProcess
+from service_process import ServiceProcess, becomes
 
 from kerneldojo import AsyncClient, Candidate, Problem, Status
 from kerneldojo.client import ClientExecutor, Refused
@@ -162,17 +162,9 @@ def test_whoever_hangs_up_gives_the_place_to_wait_back(tmp_path: Path, path: str
         # Who hangs up by the clock may have lost the place before anybody has looked whether it had one.
         with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
             connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            assert becomes(lambda: len(service.waiters) == 1), "it waits"
-        assert becomes(lambda: len(service.waiters) == 0), "it waits although nobody is there"
+            assert becomes(lambda: len(service.waiters) == 1, 10.0), "it waits"
+        assert becomes(lambda: len(service.waiters) == 0, 10.0), "it waits although nobody is there"
         assert becomes(lambda: service.states["running"] == (1 if method == "GET" else 2)), "what was asked is judged"
-
-
-def becomes(is_so: Callable[[], bool]) -> bool:
-    """Whether this comes true within ten seconds."""
-    until = time.monotonic() + 10
-    while not is_so() and time.monotonic() < until:
-        time.sleep(0.02)
-    return is_so()
 
 
 LONG = 100_000

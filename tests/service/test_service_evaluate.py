@@ -7,11 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
-from service_process import ServiceProcess
+from service_process import ServiceProcess, becomes
 
 from kerneldojo import Client
 from kerneldojo.evaluate import read_records
@@ -49,13 +48,6 @@ def started(*arguments: str | Path) -> subprocess.Popen[str]:
     )
 
 
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.02)
-
-
 def write_input(path: Path, sources: Iterable[str]) -> None:
     path.write_text("".join(json.dumps({"problem": SOURCE, "candidate": source}) + "\n" for source in sources))
 
@@ -65,7 +57,7 @@ def test_what_runs_at_a_service_is_recorded_after_ctrl_c_and_what_waits_there_is
     write_input(source, [f"sleep 2 {number}" for number in range(20)])
     with ServiceProcess(tmp_path, "--device", "cpu", executor="logged") as service, Client(service.url) as client:
         stopped = started(source, "--out", out, "--device", "cpu", "--url", service.url)
-        until(lambda: client.overview().queue.running == 4 and client.overview().queue.queued == 16)
+        assert becomes(lambda: client.overview().queue.running == 4 and client.overview().queue.queued == 16)
         stopped.send_signal(signal.SIGINT)
         _, errors = stopped.communicate(timeout=60)
         assert stopped.returncode == 130, errors
@@ -93,7 +85,7 @@ def test_after_a_kill_the_next_run_finds_its_tasks_again_and_none_is_judged_twic
         results = out / "results.jsonl"
         for number in range(2):
             killed = started(*arguments)
-            until(lambda number=number: results.exists() and results.read_bytes().count(b"\n") > 5 * number)
+            assert becomes(lambda number=number: results.exists() and results.read_bytes().count(b"\n") > 5 * number)
             killed.kill()
             killed.communicate()
             assert killed.returncode == -signal.SIGKILL
