@@ -82,7 +82,9 @@ def confirm(
     )
     if settled.interval_us[1] < doubtful.interval_us[0]:
         times = doubtful.per_call_us / settled.per_call_us
-        findings.notes.append(f"beside it its reference took {times:.2f} times as long as it is credited with")
+        findings.notes.append(
+            f"beside the candidate its reference took {times:.2f} times as long as it is credited with"
+        )
     figures.credit(findings, prepared.result, settled)
 
 
