@@ -16,7 +16,7 @@ from kerneldojo import Problem
 from kerneldojo.contestant.arena import Packer
 from kerneldojo.judging import audits
 from kerneldojo.judging.alone import Alone
-from kerneldojo.judging.audits import Auditor
+from kerneldojo.judging.audits import JUDGES_SIDE, Auditor
 from kerneldojo.judging.bench_memory import BenchMemory
 from kerneldojo.judging.processes import ForkServer, Session
 from kerneldojo.judging.shares import Shares
@@ -76,7 +76,8 @@ ROOMS = (
         (1, 90, 3),
         (2, 90, 3),
         (3, 90, 4),
-        (3, 999, 4),
+        (3, 97, 5),
+        (3, 999, None),
         (4, 97, 5),
         (4, 128, 5),
         (4, 999, None),
@@ -92,6 +93,34 @@ def test_a_room_that_is_too_small_for_what_did_not_fit_is_not_tried(
     bench: Any = SimpleNamespace(rooms=ROOMS)
     assert BenchMemory.next_room(bench, at, reason) == following
     assert BenchMemory.next_room(bench, at, "CUDA out of memory") == (at + 1 if at < 4 else None)
+
+
+ALONE = Alone.of(int(139.8 * 1024 * MIB))
+SHARE, WHOLE, WIDE, LONE, SLIM, SPARSE = range(6)
+
+
+@pytest.mark.parametrize(
+    ("at", "reason", "following"),
+    [
+        (SHARE, "CUDA out of memory", WHOLE),
+        (WHOLE, "CUDA out of memory", WIDE),
+        (WHOLE, f"{9 * 1024 * MIB} bytes needed, and fewer there", LONE),
+        (WHOLE, f"{JUDGES_SIDE}: CUDA out of memory", LONE),
+        (WIDE, "CUDA out of memory", None),
+        (WIDE, f"{9 * 1024 * MIB} bytes needed, and fewer there", LONE),
+        (WIDE, f"{JUDGES_SIDE}: CUDA out of memory", LONE),
+        (LONE, "CUDA out of memory", None),
+        (LONE, f"{JUDGES_SIDE}: CUDA out of memory", None),
+        (LONE, f"{13 * 1024 * MIB} bytes needed, and fewer there", SLIM),
+        (LONE, f"{16 * 1024 * MIB} bytes needed, and fewer there", SPARSE),
+    ],
+)
+def test_of_those_that_have_a_device_alone_the_next_has_what_was_missing(
+    at: int, reason: str, following: int | None
+) -> None:
+    """Larger heaps, larger parts, or more for the judge: nobody has more of all."""
+    bench: Any = SimpleNamespace(rooms=(ROOMS[0], *(alone.verdict for alone in ALONE)))
+    assert BenchMemory.next_room(bench, at, reason) == following
 
 
 def limit_arguments(bench: HostBench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +167,7 @@ def test_what_is_small_beside_its_inputs_is_judged_with_next_to_no_heap(
     monkeypatch.setattr(Shares, "heap_bytes", property(lambda own: heaps[own.part_bytes]))
     bench.large[PROBLEM.hash] = 1
     passed(judge(bench, HONEST, tmp_path, TWIN))
-    assert list(dict.fromkeys(bench.given)) == [*(one.audit for one in alone), slim]
+    assert list(dict.fromkeys(bench.given)) == [alone[0].audit, alone[2].audit, slim], "what it needs was told"
     assert bench.large == {PROBLEM.hash: 3}
     heaps[slim.part_bytes] = 4095
     bench.large[PROBLEM.hash] = 1

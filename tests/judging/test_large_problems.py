@@ -82,6 +82,20 @@ def test_results_that_do_not_fit_lack_memory_of_the_device() -> None:
     arena.close()
 
 
+def test_a_result_for_which_the_heap_was_too_small_does_not_ask_for_larger_parts() -> None:
+    """It would have stayed there. What is packed in any case says how much that needs."""
+    arena = host_arena(1 << 20)
+    here = torch.device("cpu")
+    platform: Any = SimpleNamespace(device=here, arena=arena, _placed=[], _first_look=FirstLook())
+    arena.offset_in_heap = lambda *_: None  # type: ignore[attr-defined]
+    for device, told in ((here, "beside what else is there"), (torch.device("cuda", 0), "4194304 bytes needed")):
+        platform.device = device
+        with pytest.raises(torch.OutOfMemoryError, match=told) as caught:
+            CudaPlatform.place(platform, torch.zeros(1 << 20), Packer(arena, in_place=True))
+        assert ("bytes needed" in str(caught.value)) == (device != here)
+    arena.close()
+
+
 @pytest.mark.parametrize("gib", [24, 80, 139])
 def test_one_verdict_with_all_of_a_device_fits_and_holds_larger_tensors(gib: int) -> None:
     alone, share = whole(gib * GIB), divide(1, gib * GIB)

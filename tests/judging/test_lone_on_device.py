@@ -112,7 +112,7 @@ def test_it_is_judged_as_any_other(judge: Judge, source: str, status: Status) ->
     found: Evaluation = judge.judge(PROBLEM, Candidate(source=source), device="cuda:0")
     assert found.status is status, found.message
     assert found.kernels or status is not Status.PASSED
-    assert judge._gpus[0].large[PROBLEM.hash] == 2
+    assert judge._gpus[0].large[PROBLEM.hash] == 3
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_it_is_judged_as_any_other(judge: Judge, source: str, status: Status) ->
 def test_so_is_what_returns_little_of_even_more(judge: Judge, source: str, status: Status) -> None:
     found: Evaluation = judge.judge(REDUCTION, Candidate(source=source), device="cuda:0")
     assert found.status is status, found.message
-    assert judge._gpus[0].large[REDUCTION.hash] == 3
+    assert judge._gpus[0].large[REDUCTION.hash] == 4
 
 
 @pytest.mark.parametrize(
@@ -139,4 +139,60 @@ def test_so_is_what_returns_little_of_even_more(judge: Judge, source: str, statu
 def test_and_what_returns_little_of_nearly_an_eighth_of_all(judge: Judge, source: str, status: Status) -> None:
     found: Evaluation = judge.judge(LARGEST, Candidate(source=source), device="cuda:0")
     assert found.status is status, found.message
-    assert judge._gpus[0].large[LARGEST.hash] == 4
+    assert judge._gpus[0].large[LARGEST.hash] == 5
+
+
+CONVOLUTION = Problem(
+    name="large_convolution",
+    source="""
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.points = nn.Conv2d(64, 128, 1, bias=False)
+
+    def forward(self, x):
+        return self.points(x)
+
+def get_inputs():
+    return [torch.rand(3, 64, 1024, 960)]
+
+def get_init_inputs():
+    return []
+""",
+)
+COPIED = f"""
+import torch, triton, triton.language as tl
+{CONVOLUTION.source}
+
+@triton.jit
+def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, at < n), at < n)
+
+class ModelNew(Model):
+    def forward(self, x):
+        x = super().forward(x)
+        y = torch.empty_like(x)
+        copy[(triton.cdiv(x.numel(), 4096),)](x, y, x.numel(), BLOCK=4096)
+        return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "status"),
+    [
+        (COPIED, Status.PASSED),
+        (COPIED.replace("return y", "return x"), Status.EXPLOIT),
+        (COPIED.replace("tl.load(x_ptr + at, at < n)", "1.01 * tl.load(x_ptr + at, at < n)"), Status.INCORRECT),
+    ],
+    ids=["honest", "no cause", "wrong"],
+)
+def test_so_is_what_makes_twice_as_much_as_it_returns_which_is_more_than_it_takes(
+    judge: Judge, source: str, status: Status
+) -> None:
+    found: Evaluation = judge.judge(CONVOLUTION, Candidate(source=source), device="cuda:0")
+    assert found.status is status, found.message
+    assert judge._gpus[0].large[CONVOLUTION.hash] == 2

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from in_process import InProcess
 
 from kerneldojo.problems.audit import audit
+from kerneldojo.problems.reference import Outcome
 from kerneldojo.problems.report import AuditReport
 from kerneldojo.schema import Problem
 
 
-def _audit(forward: str, inputs: str = "torch.randn(32, 128)", init: str = "pass", **options) -> AuditReport:
-    source = f"""
+def _source(forward: str, inputs: str = "torch.randn(32, 128)", init: str = "pass") -> str:
+    return f"""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -26,6 +29,10 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+
+
+def _audit(forward: str, inputs: str = "torch.randn(32, 128)", init: str = "pass", **options) -> AuditReport:
+    source = _source(forward, inputs, init)
     return audit(Problem(name="test", source=source), InProcess(source), **options)
 
 
@@ -195,6 +202,25 @@ def test_a_float64_run_may_have_less_than_all_others() -> None:
     assert (report.status, report.oracle, report.is_cramped) == ("admitted", "float32", True)
     refused = _audit("torch.tanh(x)", **limits, oracle_limit=60_000, may_be_cramped=False)
     assert (refused.status, refused.lacks) == ("invalid", "memory")
+
+
+@pytest.mark.parametrize(
+    ("used", "may_be_cramped", "oracle"),
+    [(67_232, True, "float64"), (67_233, True, "float32"), (67_233, False, "float64")],
+)
+def test_a_float64_run_that_took_more_than_a_verdict_has_is_no_oracle(
+    used: int, may_be_cramped: bool, oracle: str
+) -> None:
+    """What libraries take for themselves nobody foresees. Who goes on where there is more is judged there."""
+
+    class Counted(InProcess):
+        def run(self, **asked) -> Outcome:
+            return replace(super().run(**asked), used_bytes=used)
+
+    problem = Problem(name="test", source=_source("torch.tanh(x)"))
+    report = audit(problem, Counted(problem.source), memory_limit=100_000, may_be_cramped=may_be_cramped)
+    assert (report.status, report.oracle) == ("admitted", oracle)
+    assert report.is_cramped == bool(report.notes) == (oracle == "float32")
 
 
 def test_results_may_be_limited_apart_from_inputs() -> None:

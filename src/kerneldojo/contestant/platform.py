@@ -32,6 +32,12 @@ class Platform(Protocol):
         """Memory shared with the judge."""
         ...
 
+    @property
+    def used_bytes(self) -> int:
+        """Most bytes of the device's memory that hosted code has had at one time, since it was settled last or ever; 0
+        where nobody counts them."""
+        ...
+
     def furnish(self, fds: list[int]) -> None:
         """Take the descriptors of the memory shared with the judge, unless they came with the process; again only once
         it was let go (`settle`)."""

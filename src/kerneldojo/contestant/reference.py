@@ -52,36 +52,55 @@ def expect(
     answer: dict[str, Any] = {"variants": {}, "mutates_inputs": False}
     for variant in command["variants"]:
         instance = instances[f"{name}:{variant}"]
-        own = arguments_in(variant, arguments)
-        before = {key: value.clone() for key, value in _buffers(instance).items()}
-        seed_everything(command["seed"])
-        footprint = Footprint() if command.get("footprint") and variant == "native" else nullcontext()
-        # The work that counts is that of the module as written; the others are not counted where that costs time, nor
-        # is anything for an audit, which asks for the footprint instead.
-        is_native = variant == command["variants"][0] and not command.get("footprint")
-        counted = is_native or not isinstance(platform, HostPlatform)
-        called = platform.called(instance, own, silenced=False) if counted else nullcontext(Record())
-        with torch.no_grad(), _precision(platform, variant), called as record, footprint:
-            outputs = record.outputs = instance(*own)
-            platform.synchronize()
+        answer["variants"][variant] = _ran(variant, instance, arguments, platform, packer, command, answer)
         shared.check()
-        if isinstance(footprint, Footprint):
-            answer["peak_bytes"], answer["reduction_length"] = footprint.peak_bytes, footprint.reduction_length
-        answer["variants"][variant] = {
-            "outputs": tree.encode(outputs, lambda tensor: platform.place(tensor.detach(), packer)),
-            "buffers": [
-                [key, packer.put(value).model_dump()]
-                for key, value in _buffers(instance).items()
-                if not torch.equal(before[key], value)
-            ],
-            "work": record.work,
-        }
-        if variant == "native":
-            answer["mutates_inputs"] = _differ(arguments, own)
-        if answer["mutates_inputs"] and not command.get("footprint"):
-            left = [platform.place(tensor, packer).model_dump() for tensor in tree.tensors(own)]
-            answer["variants"][variant]["inputs"] = [[str(place), slot] for place, slot in enumerate(left)]
+    if command.get("footprint"):
+        answer["used_bytes"] = platform.used_bytes
     return answer
+
+
+def _ran(
+    variant: str,
+    instance: nn.Module,
+    arguments: Any,
+    platform: Platform,
+    packer: Packer,
+    command: dict[str, Any],
+    answer: dict[str, Any],
+) -> dict[str, Any]:
+    """What one variant answers; to `answer` goes what is told of the native one.
+
+    Once it returns nothing is left of the run but its results: the next variant may need the room.
+    """
+    own = arguments_in(variant, arguments)
+    before = {key: value.clone() for key, value in _buffers(instance).items()}
+    seed_everything(command["seed"])
+    footprint = Footprint() if command.get("footprint") and variant == "native" else nullcontext()
+    # The work that counts is that of the module as written; the others are not counted where that costs time, nor is
+    # anything for an audit, which asks for the footprint instead.
+    is_native = variant == command["variants"][0] and not command.get("footprint")
+    counted = is_native or not isinstance(platform, HostPlatform)
+    called = platform.called(instance, own, silenced=False) if counted else nullcontext(Record())
+    with torch.no_grad(), _precision(platform, variant), called as record, footprint:
+        outputs = record.outputs = instance(*own)
+        platform.synchronize()
+    if isinstance(footprint, Footprint):
+        answer["peak_bytes"], answer["reduction_length"] = footprint.peak_bytes, footprint.reduction_length
+    if variant == "native":
+        answer["mutates_inputs"] = _differ(arguments, own)
+    found = {
+        "outputs": tree.encode(outputs, lambda tensor: platform.place(tensor.detach(), packer)),
+        "buffers": [
+            [key, packer.put(value).model_dump()]
+            for key, value in _buffers(instance).items()
+            if not torch.equal(before[key], value)
+        ],
+        "work": record.work,
+    }
+    if answer["mutates_inputs"] and not command.get("footprint"):
+        left = [platform.place(tensor, packer).model_dump() for tensor in tree.tensors(own)]
+        found["inputs"] = [[str(place), slot] for place, slot in enumerate(left)]
+    return found
 
 
 def needed_bytes(instances: dict[str, nn.Module], platform: Platform, command: dict[str, Any]) -> dict[str, Any]:

@@ -5,9 +5,11 @@ the judge copies them, so that an exchange holds arguments alone. The audit come
 runner and no more, and the judge needs the answers to several draws at once. On 150 GB the largest tensor may have 8
 GiB, where a share of one allows 4.2.
 
-What does not fit even so has no third process beside the other two: a silent twin comes when the contestant is gone,
-and the reference runner has no more than two answers need. Then the largest tensor may have 11 GiB on 150 GB, and 6
-on 80: of KernelBench's elementwise problems most have such of exactly 6.
+What does not fit even so has no third process beside the other two: a silent twin comes when the contestant is gone.
+Where it is heaps that are too small, and inputs fit, the two have what that leaves: libraries take several times what
+they are given for a convolution of gigabytes. Else parts are larger, and the reference runner has no more than two
+answers need. Then the largest tensor may have 11 GiB on 150 GB, and 6 on 80: of KernelBench's elementwise problems most
+have such of exactly 6.
 
 Who reduces large inputs to small results needs next to no heap: then they may have 15 GiB, and 8. And where that is not
 enough, and there is nothing but those inputs, 16 and 9, as KernelBench's largest has them.
@@ -28,6 +30,10 @@ WHOLE_AUDIT_PARTS = (5.0, 9.5)
 """Of heap, and of the judge, in an audit: the answers to three draws are compared, and those of other modules."""
 AUDIT_INPUT_PARTS = 1 / 64
 """Nothing is timed in one."""
+WIDE_HEAP_PARTS = 5.2
+WIDE_RUNNER_PARTS = 4.5
+"""As much as the twin's leave, where parts are as large as with one."""
+WIDE_AUDIT_PARTS = (6.5, 9.2)
 LONE_HEAP_PARTS = 3.1
 """A result that is held while the next is made, that one, and one on the way to it."""
 LONE_RUNNER_PARTS = 2.3
@@ -56,6 +62,7 @@ class Alone(NamedTuple):
         """Divisions of a device for one verdict, in the order in which they are tried."""
         divisions = (
             (whole(total_bytes), WHOLE_AUDIT_PARTS),
+            (wide(total_bytes), WIDE_AUDIT_PARTS),
             (lone(total_bytes), LONE_AUDIT_PARTS),
             (slim(total_bytes), SLIM_AUDIT_PARTS),
             (sparse(total_bytes), SPARSE_AUDIT_PARTS),
@@ -79,8 +86,13 @@ def whole(total_bytes: int) -> Shares:
     )
 
 
+def wide(total_bytes: int) -> Shares:
+    """For one whose calls need more, and whose inputs do not: without a twin beside."""
+    return replace(whole(total_bytes), heap_parts=WIDE_HEAP_PARTS, runner_heap_parts=WIDE_RUNNER_PARTS, num_processes=2)
+
+
 def lone(total_bytes: int) -> Shares:
-    """For one that needs even more: without a twin beside."""
+    """For one that needs even more: without a twin beside, and with larger parts."""
     return _filling(
         total_bytes,
         replace(whole(total_bytes), heap_parts=LONE_HEAP_PARTS, runner_heap_parts=LONE_RUNNER_PARTS, num_processes=2),

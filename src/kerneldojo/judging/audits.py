@@ -70,6 +70,7 @@ class RunnerReference:
             mutates_inputs=expected.mutates_inputs,
             state_bytes=num_bytes(state.values()),
             peak_bytes=expected.peak_bytes,
+            used_bytes=expected.used_bytes,
             reduction_length=expected.reduction_length,
         )
 
@@ -87,6 +88,7 @@ class RunnerReference:
         return self.reference.begin("audit", init_seed, init_seed, training=training, negative=negative)[1]
 
 
+JUDGES_SIDE = "too large for the judge's own side"
 LACK_SECONDS = 600.0
 """For so long a problem is believed to lack memory or time: it may have been somebody else who had it."""
 
@@ -147,7 +149,7 @@ class Auditor:
         except RuntimeError as error:  # What the problem's own code lacks is no exception here.
             if not is_out_of_memory(error):
                 raise
-            reason = f"too large for the judge's own side: {' '.join(str(error).split())[:160]}"
+            reason = f"{JUDGES_SIDE}: {' '.join(str(error).split())[:160]}"
             report = AuditReport(problem_hash=problem.hash, status="invalid", reason=reason, lacks="memory")
         key = _key(*at)
         if report.lacks:  # Another time, or another machine, may have more of it.

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from kerneldojo.devices.cuda.driver import CudaError
 from kerneldojo.judging.alone import Alone
-from kerneldojo.judging.audits import Limits
+from kerneldojo.judging.audits import JUDGES_SIDE, Limits
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.guest import Guest
@@ -24,6 +24,8 @@ from kerneldojo.judging.runners import Runners
 from kerneldojo.judging.shares import Shares
 from kerneldojo.judging.turns import Turn, Turns
 
+MORE = 1.1
+"""What is tried because the judge lacks memory has so much more for it."""
 TURN_SECONDS = 600.0
 """For memory to be timed in: others ahead may be slow kernels."""
 
@@ -98,15 +100,18 @@ class BenchMemory(ABC):
         Args:
             room: where.
             reason: what it is that is known of it: how much arguments and packed results need is told in the words of
-                `contestant.arena.Packer`.
+                `contestant.arena.Packer`, and that it was the judge who had no memory in those of `audits`.
         """
         here = self.rooms[room]
         told = re.search(r"(\d{1,18}) bytes needed", reason)
         needed_bytes = int(told[1]) if told else 0
+        is_judges = JUDGES_SIDE in reason
         for number, there in enumerate(self.rooms[room + 1 :], room + 1):
             has_more = there.heap_bytes > here.heap_bytes
-            if here.in_place and there.in_place:
-                has_more = has_more or here.exchange_bytes < needed_bytes <= there.exchange_bytes
+            if here.in_place and there.in_place and is_judges:
+                has_more = there.judge_bytes > MORE * here.judge_bytes
+            elif here.in_place and there.in_place:
+                has_more = (has_more or needed_bytes > here.exchange_bytes) and needed_bytes <= there.exchange_bytes
             elif not there.in_place:  # Where results stay in place arguments alone count, and nobody has told theirs.
                 has_more = has_more and there.exchange_bytes >= needed_bytes
             if has_more:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kerneldojo.devices.cuda.memory import is_out_of_memory
 from kerneldojo.judging.ahead import built_ahead
-from kerneldojo.judging.audits import Auditor, refuse
+from kerneldojo.judging.audits import JUDGES_SIDE, Auditor, refuse
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.hearing import Hearing
@@ -136,7 +136,7 @@ def _judge_alone(bench: Bench, auditor: Auditor, language: Language, findings: F
     """Judge with all of the device; where next, if even that was not enough memory."""
     with built_ahead(bench, language, findings) as (ahead, workshop), _inside(bench, findings, room, ahead) as guest:
         reason = f"the problem is too large for {bench.device}: inputs and answers do not fit beside each other"
-        following, is_problems = bench.next_room(room), True
+        following, is_problems = bench.next_room(room, JUDGES_SIDE), True
         try:
             with findings.stage("audit"):
                 bench.server.start()
@@ -159,8 +159,7 @@ def _judge_alone(bench: Bench, auditor: Auditor, language: Language, findings: F
             log.warning("%s does not fit (%s): %s", findings.problem.name, _place(error), bench.memory())
             if following is None:
                 raise Ruling(Status.INVALID_PROBLEM, reason, lacks="memory") from None
-    if is_problems:
-        bench.large[findings.problem.hash] = following
+    bench.large[findings.problem.hash] = following
     log.info("%s has all of the device, divided in another way: %s", findings.problem.name, reason)
     return following
 

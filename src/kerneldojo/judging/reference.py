@@ -44,6 +44,8 @@ class Expected:
     """Counted work of the native call."""
     peak_bytes: int = 0
     """Most bytes the native call held at one time; only where a footprint was asked for."""
+    used_bytes: int = 0
+    """Most bytes of device memory that the process has had at one time; only where a footprint was asked for."""
     reduction_length: int = 1
     """Longest sum of the native call; only where a footprint was asked for."""
     other_buffers: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict[str, dict[str, torch.Tensor]])
@@ -222,6 +224,7 @@ class Reference:
             mutates_inputs=bool(answer["mutates_inputs"]),
             work=native["work"],
             peak_bytes=int(answer.get("peak_bytes", 0)),
+            used_bytes=int(answer.get("used_bytes", 0)),
             reduction_length=max(1, int(answer.get("reduction_length", 1))),
             inputs_after={
                 name: list(self.hosted.take_named(answer["variants"][name].get("inputs", ())).values())

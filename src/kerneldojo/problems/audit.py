@@ -31,7 +31,7 @@ from kerneldojo.problems.source import ProblemError, check_source
 from kerneldojo.problems.suitability import Suitability
 from kerneldojo.schema import Problem
 
-VERSION = "15"
+VERSION = "16"
 """Raised whenever a change could move what an audit finds: what was found before is then forgotten."""
 SEEDS = 3
 SAME = 1e-2
@@ -113,7 +113,7 @@ def audit(
             findings, memory_limit, result_limit, oracle_limit or memory_limit, may_be_cramped=may_be_cramped
         )
         _settle_mode(findings, reference, seed)
-        _settle_oracle(findings, reference, seed)
+        _settle_oracle(findings, reference, seed, (oracle_limit or memory_limit) if may_be_cramped else None)
         _settle_distributions(findings, reference, seed)
         findings.first = _without_content(findings.first)
         _try_answers(findings, reference, precision, seed, seeds)
@@ -156,6 +156,10 @@ def _settle_memory(
         raise _TooLarge(
             f"needs {need * (1 + widest) / 2**30:.1f} GiB in float64, there are {oracle_limit / 2**30:.1f} GiB"
         )
+    _be_cramped(findings)
+
+
+def _be_cramped(findings: _Findings) -> None:
     findings.oracle = "native"
     findings.is_cramped = True
     findings.notes += ("float32 oracle: float64 does not fit into memory",)
@@ -220,20 +224,23 @@ def _check_outputs(outcome: Outcome) -> None:
             raise ProblemError(f"output {number} is infinite everywhere for the problem's own inputs")
 
 
-def _settle_oracle(findings: _Findings, reference: Reference, seed: int) -> None:
-    """Take float64 if the reference runs in it, agrees with itself there, and memory allows."""
+def _settle_oracle(findings: _Findings, reference: Reference, seed: int, limit: int | None) -> None:
+    """Take float64 if the reference runs in it, agrees with itself there, and memory allows: in `limit` bytes, if that
+    is known, there must be room for other variants' answers too."""
     assert findings.first is not None
     if findings.is_cramped:
         return
     try:
-        exact = reference.run(
-            input_seed=seed + 1, init_seed=seed, variants=("float64",), training=findings.training
-        ).outputs["float64"]
+        outcome = reference.run(input_seed=seed + 1, init_seed=seed, variants=("float64",), training=findings.training)
     except ReferenceFailed:
         findings.oracle = "native"
         findings.notes += ("float32 oracle: the reference does not run in float64",)
         return
-    native = findings.first.outputs["native"]
+    exact, native = outcome.outputs["float64"], findings.first.outputs["native"]
+    # An audit has more memory than a verdict, and its answers lie there alone: not beside the native one and TF32's.
+    if limit is not None and outcome.used_bytes + 2 * num_bytes(native) > limit:
+        _be_cramped(findings)
+        return
     if not same(exact, native, AGREES) and not is_noise(exact, native, SAME):
         findings.oracle = "native"
         findings.notes += ("float32 oracle: the float64 run computes something else",)

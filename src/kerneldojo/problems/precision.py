@@ -21,6 +21,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map_only
 
+from kerneldojo.problems import convolution
 from kerneldojo.problems.dispatching import Dispatching
 
 _KEPT_BITS = ~0x1FFF
@@ -104,7 +105,7 @@ class _WidenFloats(Dispatching):
         if func.name() != "aten::_to_copy" and not func._schema.is_mutable:
             args = tree_map_only(torch.Tensor, widen, args)
             named = {key: tree_map_only(torch.Tensor, widen, value) for key, value in named.items()}
-        return func(*args, **named)
+        return convolution.by_channels(func, args) if convolution.is_slow(func, args) else func(*args, **named)
 
 
 def _widened(x: torch.Tensor) -> torch.Tensor:

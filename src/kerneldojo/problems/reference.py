@@ -47,6 +47,9 @@ class Outcome:
     """Bytes of parameters and buffers; the audit re-initialises weights only where there are some."""
     peak_bytes: int = 0
     """Most bytes that the native call needed at one time beside inputs and state (`footprint.Footprint`)."""
+    used_bytes: int = 0
+    """Most bytes of its device's memory that the reference has had at one time so far, in whatever variant, with what
+    libraries take for themselves; 0 where nobody counts them."""
     reduction_length: int = 1
     """Most terms that the native call summed for one element (`footprint.Footprint`)."""
 

@@ -75,6 +75,11 @@ class CudaPlatform:
 
     # What `kerneldojo.contestant.platform.Platform` asks for
 
+    @property
+    def used_bytes(self) -> int:
+        """What the heap saw."""
+        return self._presence.heap.statistics()["peak_bytes"]
+
     def furnish(self, fds: list[int]) -> None:
         """Take the memory of `Presence.take`; with a context, map it.
 
@@ -136,7 +141,8 @@ class CudaPlatform:
         dense = torch.ops.aten.is_non_overlapping_and_dense(tensor)
         tensor = tensor if dense else tensor.contiguous()
         found = self._first_look.of(tensor)
-        if packer.in_place and tensor.device == self.device and tensor.numel():
+        may_stay = packer.in_place and tensor.device == self.device and tensor.numel()
+        if may_stay:
             offset = self.arena.offset_in_heap(tensor.data_ptr(), tensor.numel() * tensor.element_size())
             if offset is not None:
                 self._placed.append(tensor)
@@ -146,7 +152,9 @@ class CudaPlatform:
         try:
             slot = packer.put(tensor)
         except MemoryError as error:
-            raise torch.OutOfMemoryError(f"CUDA out of memory: {error}") from None
+            # Whatever may stay lies elsewhere for want of heap: more room for what is packed would not help it.
+            reason = "a result does not fit beside what else is there" if may_stay else error
+            raise torch.OutOfMemoryError(f"CUDA out of memory: {reason}") from None
         if found is not None:
             first_look.stand_in(found, self.arena.view(slot))
         return slot
