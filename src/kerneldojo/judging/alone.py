@@ -30,10 +30,13 @@ WHOLE_AUDIT_PARTS = (5.0, 9.5)
 """Of heap, and of the judge, in an audit: the answers to three draws are compared, and those of other modules."""
 AUDIT_INPUT_PARTS = 1 / 64
 """Nothing is timed in one."""
-WIDE_HEAP_PARTS = 5.2
-WIDE_RUNNER_PARTS = 4.5
-"""As much as the twin's leave, where parts are as large as with one."""
-WIDE_AUDIT_PARTS = (6.5, 9.2)
+WIDE_HEAP_PARTS = 4.0
+WIDE_RUNNER_PARTS = 4.8
+"""Two copies of the inputs, two answers, and what making one takes."""
+WIDE_JUDGE_PARTS = 4.0
+"""As results may be larger than inputs, room for one more: the answer in another precision. All of it together takes
+what a twin leaves, where parts are as large as with one."""
+WIDE_AUDIT_PARTS = (6.2, 9.5)
 LONE_HEAP_PARTS = 3.1
 """A result that is held while the next is made, that one, and one on the way to it."""
 LONE_RUNNER_PARTS = 2.3
@@ -88,7 +91,13 @@ def whole(total_bytes: int) -> Shares:
 
 def wide(total_bytes: int) -> Shares:
     """For one whose calls need more, and whose inputs do not: without a twin beside."""
-    return replace(whole(total_bytes), heap_parts=WIDE_HEAP_PARTS, runner_heap_parts=WIDE_RUNNER_PARTS, num_processes=2)
+    return replace(
+        whole(total_bytes),
+        heap_parts=WIDE_HEAP_PARTS,
+        runner_heap_parts=WIDE_RUNNER_PARTS,
+        judge_parts=WIDE_JUDGE_PARTS,
+        num_processes=2,
+    )
 
 
 def lone(total_bytes: int) -> Shares:

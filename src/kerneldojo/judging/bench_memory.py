@@ -107,7 +107,7 @@ class BenchMemory(ABC):
         needed_bytes = int(told[1]) if told else 0
         is_judges = JUDGES_SIDE in reason
         for number, there in enumerate(self.rooms[room + 1 :], room + 1):
-            has_more = there.heap_bytes > here.heap_bytes
+            has_more = there.heap_bytes > here.heap_bytes and there.runner_heap_bytes >= here.runner_heap_bytes
             if here.in_place and there.in_place and is_judges:
                 has_more = there.judge_bytes > MORE * here.judge_bytes
             elif here.in_place and there.in_place:

@@ -183,8 +183,10 @@ uint64_t take(Heap& state, size_t bytes, Stream stream) {
 }
 
 // How torch's own allocator begins: `contestant/failure.py` knows it by these words.
-[[noreturn]] void refuse(size_t bytes) {
-  throw std::runtime_error("CUDA out of memory: no " + std::to_string(bytes) + " bytes are left on the device");
+[[noreturn]] void refuse(const Heap& state, size_t bytes) {
+  throw std::runtime_error("CUDA out of memory: no " + std::to_string(bytes) + " bytes are left on the device; " +
+                           std::to_string(state.live_bytes) + " are in use here, where there are " +
+                           std::to_string(state.size));
 }
 
 }  // namespace
@@ -214,9 +216,9 @@ void* dojo_heap_allocate(ssize_t bytes, int, Stream stream) {
   }
   if (address == 0) {
     // Outside the region: slow, but right.
-    if (state.driver.allocate == nullptr && !state.driver.load()) refuse(rounded);
+    if (state.driver.allocate == nullptr && !state.driver.load()) refuse(state, rounded);
     Relaxed relaxed(state.driver);
-    if (state.driver.allocate(&address, rounded) != 0) refuse(rounded);
+    if (state.driver.allocate(&address, rounded) != 0) refuse(state, rounded);
     state.fallback_count += 1;
     state.fallback_bytes += rounded;
   }
