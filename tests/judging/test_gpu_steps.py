@@ -46,6 +46,7 @@ from gpu_steps import (
 from kerneldojo import Candidate, Problem
 from kerneldojo.contestant.sandbox import processes
 from kerneldojo.judging import cuda, measurement, runners
+from kerneldojo.judging.alone import Alone
 from kerneldojo.judging.audits import Auditor
 from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.guest import Guest
@@ -534,6 +535,27 @@ def test_a_judge_without_room_for_the_answers_takes_all_of_the_device_or_says_so
     ruling = refused(judge(bench, HONEST, tmp_path / "other"))
     assert ruling.status is Status.INVALID_PROBLEM
     assert "too large" in ruling.message
+    bench.close()
+
+
+@pytest.mark.parametrize("judge_parts", [2.0, 2.1, 4.0])
+def test_a_judge_without_room_goes_on_where_there_is_more_for_the_judge(
+    server: ForkServer, windows: Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, judge_parts: float
+) -> None:
+    whole = Shares(1, 0, 1 << 30, in_place=True)
+    wide = replace(whole, judge_parts=judge_parts, heap_parts=1.9)
+    bench = HostBench(server, 2, 1, 1 << 20, alone=(Alone(whole, whole), Alone(wide, wide)))
+    answer = Reference.answer
+
+    def short(self: Reference, *arguments: Any, **more: Any) -> Any:
+        return out_of_memory() if bench.given[-1] in (bench.shares, whole) else answer(self, *arguments, **more)
+
+    monkeypatch.setattr(Reference, "answer", short)
+    if judge_parts > 3:
+        passed(judge(bench, HONEST, tmp_path, IN_PLACE))
+        assert bench.large == {PROBLEM.hash: 2}
+    else:
+        assert refused(judge(bench, HONEST, tmp_path, IN_PLACE)).status is Status.INVALID_PROBLEM
     bench.close()
 
 

@@ -102,7 +102,8 @@ def test_who_runs_out_of_memory_alone_has_more_only_where_the_problem_needs_it(
     bench = HostBench(server, 2, 1, part_bytes, alone=(Alone(whole, whole), Alone(lone, lone)))
     assert refused(judge(bench, RUNS_OUT, tmp_path, IN_PLACE)).status is Status.OUT_OF_MEMORY
     assert whole in bench.given, "once more without company, as anybody"
-    assert (lone in bench.given) == bool(bench.large) == (part_bytes < 1 << 20)
+    assert (lone in bench.given) == (part_bytes < 1 << 20)
+    assert bench.large == ({PROBLEM.hash: 2} if part_bytes < 1 << 20 else {}), "whoever comes next begins there"
     bench.close()
 
 

@@ -136,7 +136,7 @@ def _judge_alone(bench: Bench, auditor: Auditor, language: Language, findings: F
     """Judge with all of the device; where next, if even that was not enough memory."""
     with built_ahead(bench, language, findings) as (ahead, workshop), _inside(bench, findings, room, ahead) as guest:
         reason = f"the problem is too large for {bench.device}: inputs and answers do not fit beside each other"
-        following, is_problems = bench.next_room(room, JUDGES_SIDE), True
+        following = bench.next_room(room, JUDGES_SIDE)
         try:
             with findings.stage("audit"):
                 bench.server.start()
