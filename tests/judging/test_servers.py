@@ -99,6 +99,18 @@ def test_a_server_knows_how_often_it_died_and_not_how_often_it_was_closed(pair: 
     assert serves(second) and second.num_deaths == 1
 
 
+def test_one_that_is_about_to_be_dead_counts_as_such(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its channels close first. Who asks then would take it for alive, and nobody would be suspected."""
+    first, _ = pair
+    first.wait_ready()
+    monkeypatch.setattr(first._process, "poll", lambda: None)
+    assert first.num_deaths == 0
+    kill(pid_of(first))
+    assert becomes_true(lambda: first.num_deaths == 1)
+    monkeypatch.undo()
+    assert serves(first) and first.num_deaths == 1
+
+
 def test_a_first_that_is_closed_before_it_has_forked_takes_nobody_along(pair: Pair) -> None:
     pair[0].close()
     assert serves(pair[1])

@@ -61,9 +61,14 @@ class ForkServer:
 
     @property
     def num_deaths(self) -> int:
-        """How often it has ended by itself after it was warm; does not wait for one that is being started."""
-        process = self._process
-        is_dead = self._ready and process is not None and process.poll() is not None
+        """How often it has ended by itself after it was warm; does not wait for one that is being started.
+
+        A process that is killed closes its channels before it can be waited for, and whoever has seen that one of its
+        contestants has lost it may ask at once.
+        """
+        process, control = self._process, self._control
+        has_ended = process is not None and process.poll() is not None
+        is_dead = self._ready and (has_ended or (control is not None and control.is_closed()))
         return is_dead + self._num_deaths  # In this order: meanwhile it may be counted, and then is not dead any more.
 
     def start(self) -> None:
