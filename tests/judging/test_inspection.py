@@ -1,5 +1,6 @@
 """What is sampled of timed calls is held against the reference, window by window, without a device."""
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,11 +23,13 @@ def sampled(plan: Plan, outputs: list[list[torch.Tensor]]) -> Timed:
     """A window whose calls returned `outputs`, as the stopwatch would have read them."""
     layouts = tuple(Layout.of(tensor) for tensor in outputs[0])
     blocks = torch.zeros((len(plan.calls), BLOCK_BYTES), dtype=torch.uint8)
-    for row, (call, number, start) in enumerate(zip(plan.calls, plan.tensors, plan.starts, strict=True)):
+    calls, tensors, starts = (torch.as_tensor(one) for one in (plan.calls, plan.tensors, plan.starts))
+    for call, number in itertools.product(range(len(outputs)), range(len(layouts))):
+        rows = ((calls == call) & (tensors == number)).nonzero()[:, 0]
         tensor = outputs[call][number]
         memory = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
-        piece = memory[start : start + BLOCK_BYTES]
-        blocks[row, : len(piece)] = piece
+        beyond = torch.cat([memory, memory.new_zeros(BLOCK_BYTES)])
+        blocks[rows] = beyond[starts[rows, None] + torch.arange(BLOCK_BYTES)]
     return Timed(
         length=LENGTH,
         wall_us=1.0,
