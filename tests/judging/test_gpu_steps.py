@@ -538,12 +538,21 @@ def test_a_judge_without_room_for_the_answers_takes_all_of_the_device_or_says_so
     bench.close()
 
 
-@pytest.mark.parametrize("judge_parts", [2.0, 2.1, 4.0])
+@pytest.mark.parametrize(
+    ("judge_parts", "heap_parts", "has_more"),
+    [(2.0, 1.9, False), (2.1, 1.9, True), (4.0, 1.9, True), (4.0, 0.9, False)],
+)
 def test_a_judge_without_room_goes_on_where_there_is_more_for_the_judge(
-    server: ForkServer, windows: Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, judge_parts: float
+    server: ForkServer,
+    windows: Windows,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    judge_parts: float,
+    heap_parts: float,
+    has_more: bool,
 ) -> None:
     whole = Shares(1, 0, 1 << 30, in_place=True)
-    wide = replace(whole, judge_parts=judge_parts, heap_parts=1.9)
+    wide = replace(whole, judge_parts=judge_parts, heap_parts=heap_parts)
     bench = HostBench(server, 2, 1, 1 << 20, alone=(Alone(whole, whole), Alone(wide, wide)))
     answer = Reference.answer
 
@@ -551,7 +560,7 @@ def test_a_judge_without_room_goes_on_where_there_is_more_for_the_judge(
         return out_of_memory() if bench.given[-1] in (bench.shares, whole) else answer(self, *arguments, **more)
 
     monkeypatch.setattr(Reference, "answer", short)
-    if judge_parts > 3:
+    if has_more:
         passed(judge(bench, HONEST, tmp_path, IN_PLACE))
         assert bench.large == {PROBLEM.hash: 2}
     else:

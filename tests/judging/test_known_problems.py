@@ -108,7 +108,7 @@ SHARE, WHOLE, WIDE, LONE, SLIM, SPARSE = range(6)
         (WHOLE, f"{JUDGES_SIDE}: CUDA out of memory", WIDE),
         (WIDE, "CUDA out of memory", None),
         (WIDE, f"{9 * 1024 * MIB} bytes needed, and fewer there", LONE),
-        (WIDE, f"{JUDGES_SIDE}: CUDA out of memory", None),
+        (WIDE, f"{JUDGES_SIDE}: CUDA out of memory", LONE),
         (LONE, "CUDA out of memory", None),
         (LONE, f"{JUDGES_SIDE}: CUDA out of memory", None),
         (LONE, f"{13 * 1024 * MIB} bytes needed, and fewer there", SLIM),

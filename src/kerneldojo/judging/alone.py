@@ -6,10 +6,10 @@ runner and no more, and the judge needs the answers to several draws at once. On
 GiB, where a share of one allows 4.2.
 
 What does not fit even so has no third process beside the other two: a silent twin comes when the contestant is gone.
-Where it is heaps that are too small, and inputs fit, the two have what that leaves: libraries take several times what
-they are given for a convolution of gigabytes. Else parts are larger, and the reference runner has no more than two
-answers need. Then the largest tensor may have 11 GiB on 150 GB, and 6 on 80: of KernelBench's elementwise problems most
-have such of exactly 6.
+Where it is heaps that are too small, and inputs fit, the two have what that leaves: a convolution may return twice what
+it is given, or its library want as much again on the way. Else parts are larger, and the reference runner has no more
+than two answers need. Then the largest tensor may have 11 GiB on 150 GB, and 6 on 80: of KernelBench's elementwise
+problems most have such of exactly 6.
 
 Who reduces large inputs to small results needs next to no heap: then they may have 15 GiB, and 8. And where that is not
 enough, and there is nothing but those inputs, 16 and 9, as KernelBench's largest has them.

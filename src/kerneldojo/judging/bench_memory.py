@@ -24,8 +24,6 @@ from kerneldojo.judging.runners import Runners
 from kerneldojo.judging.shares import Shares
 from kerneldojo.judging.turns import Turn, Turns
 
-MORE = 1.1
-"""What is tried because the judge lacks memory has so much more for it."""
 TURN_SECONDS = 600.0
 """For memory to be timed in: others ahead may be slow kernels."""
 
@@ -109,7 +107,8 @@ class BenchMemory(ABC):
         for number, there in enumerate(self.rooms[room + 1 :], room + 1):
             has_more = there.heap_bytes > here.heap_bytes and there.runner_heap_bytes >= here.runner_heap_bytes
             if here.in_place and there.in_place and is_judges:
-                has_more = there.judge_bytes > MORE * here.judge_bytes
+                # What the judge has no room for are results, for which there must be heaps, too.
+                has_more = there.judge_bytes > here.judge_bytes and there.heap_bytes > here.part_bytes
             elif here.in_place and there.in_place:
                 has_more = (has_more or needed_bytes > here.exchange_bytes) and needed_bytes <= there.exchange_bytes
             elif not there.in_place:  # Where results stay in place arguments alone count, and nobody has told theirs.
