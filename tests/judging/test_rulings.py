@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kerneldojo.judging.ends import Died, Failed, HostedEnd, Late, Tampered
+from kerneldojo.judging.ends import Died, Failed, HostedEnd, Late, Tampered, Unfinished
 from kerneldojo.judging.ruling import exploit, in_source, of_candidate, of_reference, quoted
 from kerneldojo.schema import Exploit, Status
 
@@ -14,6 +14,12 @@ ENDS: list[tuple[HostedEnd, Status, str, str]] = [
     (Failed("out_of_memory", "no room"), Status.OUT_OF_MEMORY, "round 1: no room", ""),
     (Failed("out_of_device_memory", "no room"), Status.OUT_OF_MEMORY, "round 1: no room", "memory"),
     (Late("x"), Status.TIMEOUT, "round 1: not finished in time", ""),
+    (
+        Unfinished(10.0),
+        Status.TIMEOUT,
+        "round 1: it had returned, but what it had launched did not end within 10 s",
+        "",
+    ),
     (Died({"cause": "memory"}), Status.OUT_OF_MEMORY, "round 1: it used more memory than it was given", ""),
     (
         Died({"cause": "processes", "signal": 9}),

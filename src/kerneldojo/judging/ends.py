@@ -60,6 +60,15 @@ class Late(HostedEnd):
     """It did not answer by its deadline, and was killed."""
 
 
+class Unfinished(Late):
+    """It was done with its command, but the device went on working on what it had launched, and it was killed."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the device was still at work {seconds:.1f} s later")
+        self.seconds = seconds
+        """How long it was waited for."""
+
+
 class Tampered(HostedEnd):
     """It does not keep to the protocol, which the runner of ours inside it would."""
 

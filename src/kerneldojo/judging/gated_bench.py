@@ -164,7 +164,10 @@ class Bench(BenchMemory):
     ) -> Contestant:
         """A fresh contestant, with its line to a workshop; nothing of the candidate has run in it yet."""
         contestant = Contestant(
-            self._session(protocol, guest, inputs, line, silent=silent), candidate, protocol.timeout
+            self._session(protocol, guest, inputs, line, silent=silent),
+            candidate,
+            protocol.timeout,
+            protocol.device_seconds,
         )
         guest.budgets.append(contestant.hosted)
         return contestant
@@ -218,7 +221,9 @@ class Bench(BenchMemory):
             self.hand_out(session.arena, silent=silent)
         else:
             self._equip(session, guest, inputs, self.room(guest), silent=silent)
-        contestant = Contestant(session, candidate, protocol.timeout, is_furnished=is_furnished)
+        contestant = Contestant(
+            session, candidate, protocol.timeout, protocol.device_seconds, is_furnished=is_furnished
+        )
         guest.budgets.append(contestant.hosted)
         return contestant
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+from kerneldojo.judging.ends import Unfinished
 from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.processes import ForkServer, Session
 
@@ -39,10 +40,25 @@ class GatedSession(Session):
         self._guest = None
 
     def collect(self, timeout: float) -> dict[str, Any]:
-        """See `Session.collect`."""
+        """See `Session.collect`.
+
+        Raises:
+            Unfinished: hosted code was done with the command, and the device was not `device_seconds` later. Whoever
+                says so falsely shortens its own time.
+        """
         if self._guest is not None:
-            timeout = self._guest.wait(self._door.has_frame, timeout)
+            timeout = self._guest.wait(self._has_returned, timeout)
+            if timeout and not self._door.has_frame(0.0):
+                left = self._guest.wait(self._door.has_frame, min(timeout, self.device_seconds))
+                if not left and timeout > self.device_seconds:
+                    self.kill()
+                    raise Unfinished(self.device_seconds)
+                timeout = left
         return super().collect(timeout)
+
+    def _has_returned(self, seconds: float) -> bool:
+        """Wait up to so long; whether its answer is there, or will be once the device is done, as it says."""
+        return self._door.has_frame(seconds) or self.arena.has_returned(self._number)
 
     def close(self) -> None:
         """See `Session.close`."""

@@ -7,8 +7,14 @@ from typing import Any, Literal
 
 from kerneldojo.schema.job import MAX_TIMEOUT
 
-VERSION = "31"
+VERSION = "32"
 """Raised whenever a change could move a verdict or a figure; what audits find has a version of its own."""
+
+
+NUM_CALLS = 12
+"""A verdict makes more of a candidate, however slow it is: those of the rounds, and sixteen when it is timed."""
+LEAST_DEVICE_SECONDS = 5.0
+"""Whatever the timeout is: what the judge does with a result takes time, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +50,15 @@ class Protocol:
     """Host memory of one hosted process, beyond what it shares with its fork server."""
     num_processes: int = 256
     scratch_bytes: int = 2 << 30
+
+    @property
+    def device_seconds(self) -> float:
+        """Seconds that the device may go on working once the candidate has returned from a call.
+
+        While a kernel does not end nobody else on its device is timed; and a candidate whose calls take longer has no
+        time for as many of them as a verdict makes.
+        """
+        return max(LEAST_DEVICE_SECONDS, self.timeout / NUM_CALLS)
 
     def record(self) -> dict[str, Any]:
         """Every setting that has no field of its own in `schema.ProtocolRecord`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kerneldojo.judging.ends import Died, Failed, HostedEnd, Late, Tampered
+from kerneldojo.judging.ends import Died, Failed, HostedEnd, Late, Tampered, Unfinished
 from kerneldojo.schema import Exploit, Status
 
 LIMITS = {"processes": "processes and threads", "scratch": "files in its scratch folder"}
@@ -66,6 +66,9 @@ def of_candidate(end: HostedEnd, stage: str, source: str = "") -> Ruling:
         if end.kind == "out_of_device_memory":
             return Ruling(Status.OUT_OF_MEMORY, text, lacks="memory")
         return Ruling(Status(end.kind), text)
+    if isinstance(end, Unfinished):
+        reason = f"it had returned, but what it had launched did not end within {end.seconds:.0f} s"
+        return Ruling(Status.TIMEOUT, f"{stage}: {reason}")
     if isinstance(end, Late):
         return Ruling(Status.TIMEOUT, f"{stage}: not finished in time")
     if isinstance(end, Tampered):

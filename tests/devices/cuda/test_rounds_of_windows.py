@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,9 @@ from kerneldojo.devices.cuda.sampling import NUM_BLOCKS
 from kerneldojo.devices.cuda.trials import Trials
 from kerneldojo.devices.cuda.window import Side, Stopwatch, Timed
 from kerneldojo.devices.cuda.window_rounds import Effort
+from kerneldojo.judging import timing
+from kerneldojo.judging.protocol import PROTOCOLS
+from kerneldojo.schema.pace import Pace
 
 LAYOUT = Layout((256,), (1,), torch.float32)
 NUM_SETS = 9
@@ -61,9 +65,11 @@ class Contestant:
         slow_to_release: bool = False,
         fails_at: int = -1,
         call_seconds: float = 0.0,
+        calls: list[int] | None = None,
         known: list[tuple[int, list[int]]] | None = None,
     ) -> None:
         self._known = [] if known is None else known
+        self._calls = [] if calls is None else calls
         self.name, self._log, self._is_slow, self._fails_at = name, log, slow_to_release, fails_at
         self._call_seconds = call_seconds
         self.arena = Arena()
@@ -82,6 +88,7 @@ class Contestant:
             if length:
                 self._log.append((self.name, "window"))
                 self.page.taken()
+                self._calls.append(length)
                 time.sleep(length * self._call_seconds)
                 for call in range(length):
                     self.page.put_offset(call, call * LAYOUT.num_bytes)
@@ -208,6 +215,19 @@ def test_every_side_is_told_the_same_things_in_the_same_order(is_brisk: bool, sl
     for name, num in (("contestant", num_rounds), ("reference", num_rounds), ("twin", 5)):
         orders = [what for who, what in log if who == name]
         assert orders == ["wake", "prime", "window", "done", "release"] * num + ["end"]
+
+
+@pytest.mark.parametrize("num_sets", [2, NUM_SETS])
+@pytest.mark.parametrize("name", sorted(PROTOCOLS))
+def test_of_a_slow_side_there_are_as_many_calls_as_its_time_is_reckoned_with(
+    name: str, num_sets: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that takes so long that there is no time for them all is ended at once: `Protocol.device_seconds`."""
+    bench, calls = SimpleNamespace(pace=Pace()), list[int]()
+    effort = replace(timing._effort(bench, PROTOCOLS[name], 1.0, 1), seconds=1e-9)
+    monkeypatch.setattr(Inputs, "count", num_sets)
+    race([], is_brisk=True, effort=effort, call_seconds=1.1 * trials.SLOW_US / 1e6, calls=calls)
+    assert sum(calls) >= 16
 
 
 @pytest.mark.parametrize("is_brisk", [False, True])

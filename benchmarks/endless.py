@@ -1,0 +1,74 @@
+"""What kernels that never end cost everybody else on their device.
+
+    PYTHONPATH=src python benchmarks/endless.py --at-once 8 --num 60 --endless 2
+
+While such a kernel runs no window of anybody's finds the device idle. So it costs as long as it is let run, and that
+is not all of its candidate's time where it is seen that its code has returned (`Protocol.device_seconds`). Judged
+are the ten problems of `throughput.py`: without such candidates, then with some, and then with these let run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from cases import Case, cases
+from judged import WARM_NUMBERS
+from options import options
+
+from kerneldojo.judging import Judge, protocol
+from kerneldojo.pool.worker import SWITCH_SECONDS
+from kerneldojo.schema import Candidate, Evaluation
+
+ENDLESS = Path(__file__).parent.parent / "tests" / "exploits" / "candidates" / "fault_endless_device.py"
+
+
+def candidate(case: Case, number: int, spacing: int) -> Candidate:
+    """The honest one of this number, or where there is to be one one that does not end."""
+    if case.problem.name == "swish" and spacing and number % spacing == 0:
+        return Candidate(source=f"{ENDLESS.read_text()}\n# {number}\n")
+    return case.candidate(number, "triton")
+
+
+def main() -> None:
+    """Judge by turns and print."""
+    parser = options(__doc__, at_once=8, num=60)
+    parser.add_argument("--endless", type=int, default=2, help="candidates that launch a kernel without an end")
+    parser.add_argument("--timeout", type=float, default=120.0, help="seconds that a candidate has")
+    parser.add_argument("--without-bound", action="store_true", help="also as it was before: the whole timeout")
+    arguments = parser.parse_args()
+    chosen, at_once = cases(arguments.size), arguments.at_once[0]
+    spacing = max(len(chosen), arguments.num // max(arguments.endless, 1) // len(chosen) * len(chosen))
+    sys.setswitchinterval(SWITCH_SECONDS)
+    least = protocol.LEAST_DEVICE_SECONDS
+    with Judge(num_verdicts=at_once, reuse_reference_times=True) as judge, ThreadPoolExecutor(at_once) as threads:
+
+        def judged(number: int, spacing: int = 0) -> Evaluation:
+            case = chosen[number % len(chosen)]
+            what = candidate(case, number, spacing)
+            return judge.judge(case.problem, what, device=arguments.device, timeout=arguments.timeout)
+
+        list(threads.map(judged, range(WARM_NUMBERS, WARM_NUMBERS + len(chosen) + at_once)))
+        runs = [("none without an end", 0, least), ("some", spacing, least)]
+        if arguments.without_bound:
+            runs.append(("some, with all their time", spacing, arguments.timeout))
+        for index, (name, apart, protocol.LEAST_DEVICE_SECONDS) in enumerate(runs):
+            started = time.monotonic()
+            numbers = range(index * 1000, index * 1000 + arguments.num)
+            found = list(threads.map(lambda number, apart=apart: judged(number, apart), numbers))
+            seconds = time.monotonic() - started
+            messages = Counter(one.message for one in found if one.status != "passed")
+            row = {"what": name, "per_minute": round(60 * arguments.num / seconds, 1), "seconds": round(seconds, 1)}
+            print(
+                json.dumps(row | {"statuses": Counter(one.status for one in found), "messages": messages}), flush=True
+            )
+
+
+if __name__ == "__main__":
+    main()
