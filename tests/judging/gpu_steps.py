@@ -81,6 +81,7 @@ TICKS = HONEST.replace(
         while not pathlib.Path("enough").exists():
             pathlib.Path("ticks").open("a").write(".")
             time.sleep(0.01)
+        pathlib.Path("ticks").unlink(missing_ok=True)
         y = torch.empty_like(x)""",
 )
 
@@ -255,9 +256,11 @@ class Profile:
 
 
 def ticks(session: Session) -> int:
-    """How often a process has ticked."""
-    path = session._scratch / "home" / "ticks"
-    return path.stat().st_size if path.exists() else 0
+    """How often a process that ticks has ticked."""
+    try:
+        return (session._scratch / "home" / "ticks").stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def judge(
