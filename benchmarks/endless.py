@@ -30,7 +30,7 @@ ENDLESS = Path(__file__).parent.parent / "tests" / "exploits" / "candidates" / "
 
 
 def candidate(case: Case, number: int, spacing: int) -> Candidate:
-    """The honest one of this number, or where there is to be one one that does not end."""
+    """The honest one of this number, or where it is the turn of one, one whose kernel does not end."""
     if case.problem.name == "swish" and spacing and number % spacing == 0:
         return Candidate(source=f"{ENDLESS.read_text()}\n# {number}\n")
     return case.candidate(number, "triton")
@@ -58,7 +58,8 @@ def main() -> None:
         runs = [("none without an end", 0, least), ("some", spacing, least)]
         if arguments.without_bound:
             runs.append(("some, with all their time", spacing, arguments.timeout))
-        for index, (name, apart, protocol.LEAST_DEVICE_SECONDS) in enumerate(runs):
+        for index, (name, apart, seconds_at_least) in enumerate(runs):
+            protocol.LEAST_DEVICE_SECONDS = seconds_at_least
             started = time.monotonic()
             numbers = range(index * 1000, index * 1000 + arguments.num)
             found = list(threads.map(lambda number, apart=apart: judged(number, apart), numbers))

@@ -18,7 +18,7 @@ ENDS: list[tuple[HostedEnd, Status, str, str]] = [
         Unfinished(10.0),
         Status.TIMEOUT,
         "round 1: it had returned, but what it had launched did not end within 10 s",
-        "",
+        "time",
     ),
     (Died({"cause": "memory"}), Status.OUT_OF_MEMORY, "round 1: it used more memory than it was given", ""),
     (

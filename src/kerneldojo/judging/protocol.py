@@ -9,8 +9,6 @@ from kerneldojo.schema.job import MAX_TIMEOUT
 
 VERSION = "32"
 """Raised whenever a change could move a verdict or a figure; what audits find has a version of its own."""
-
-
 NUM_CALLS = 12
 """A verdict makes more of a candidate, however slow it is: those of the rounds, and sixteen when it is timed."""
 LEAST_DEVICE_SECONDS = 5.0

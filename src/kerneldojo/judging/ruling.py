@@ -19,7 +19,7 @@ class Ruling(Exception):
         exploits: evidence, exactly when the status is `EXPLOIT`.
         max_error: the error that decided, in units of the tolerance, where it was one.
         lacks: what of the device's there was too little of here, where that is why it came out so: for a problem that
-            cannot be judged, or a candidate that got no more device memory.
+            cannot be judged, or a candidate that got no more device memory, or that a device was not done for in time.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ def of_candidate(end: HostedEnd, stage: str, source: str = "") -> Ruling:
         return Ruling(Status(end.kind), text)
     if isinstance(end, Unfinished):
         reason = f"it had returned, but what it had launched did not end within {end.seconds:.0f} s"
-        return Ruling(Status.TIMEOUT, f"{stage}: {reason}")
+        return Ruling(Status.TIMEOUT, f"{stage}: {reason}", lacks="time")
     if isinstance(end, Late):
         return Ruling(Status.TIMEOUT, f"{stage}: not finished in time")
     if isinstance(end, Tampered):
