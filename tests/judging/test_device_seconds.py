@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,14 @@ class Told(HostArena):
 
     returned = 0
 
+    def __init__(self, fd: int, num_bytes: int) -> None:
+        super().__init__(fd, num_bytes)
+        self.was_asked = threading.Event()
+        """Whether it has said that a command is done with."""
+
     def has_returned(self, number: int) -> bool:
+        if number == self.returned:
+            self.was_asked.set()
         return number == self.returned
 
 
@@ -113,19 +121,21 @@ def test_who_has_returned_has_no_more_than_is_left(server: ForkServer, guest: Gu
 
 def test_while_others_are_timed_the_device_is_theirs(server: ForkServer) -> None:
     gate = Gate(2)
-    with gate.admit() as mine, gate.admit() as other, sleeper(server, mine, 2.0) as (session, arena):
+    with gate.admit() as mine, gate.admit() as other, sleeper(server, mine, 5.0) as (session, arena):
         call(session, 0.0)
         session.collect(600.0)  # The first call takes longer than others.
-        call(session, 2.5)
+        session.freeze()  # It cannot answer before the others' window, and that is as long as all of its time.
+        call(session, 0.2)
         arena.returned = session._number
-        outcome: list[Any] = []
-        waiting = threading.Thread(target=lambda: outcome.append(session.collect(600.0)))
-        waiting.start()
-        with other.window():
-            time.sleep(2.5)
-        waiting.join(60)
-        assert mine.seconds_held > 2.0
-        assert len(outcome) == 1, "it was killed though the device was another's"
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(session.collect, 600.0)
+            assert arena.was_asked.wait(60)
+            time.sleep(0.2)
+            with other.window():
+                time.sleep(6.0)
+                assert not answer.done(), "it was killed though the device was another's"
+            assert "outputs" in answer.result(60)
+        assert mine.seconds_held > 5.0
 
 
 def test_the_two_sides_of_a_page_agree_which_command_is_done() -> None:
