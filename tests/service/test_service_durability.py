@@ -40,7 +40,8 @@ def test_kill_9_amid_1000_evaluations_leaves_1000_results_each_once(tmp_path: Pa
     acknowledged: list[str] = []
 
     with ServiceProcess(tmp_path, executor="logged") as first:
-        killer = threading.Timer(0.5, first.kill)
+        amid = threading.Event()
+        killer = threading.Thread(target=lambda: amid.wait() and first.kill())
         killer.start()
         try:
             with httpx.Client(base_url=first.url) as http:
@@ -48,9 +49,14 @@ def test_kill_9_amid_1000_evaluations_leaves_1000_results_each_once(tmp_path: Pa
                     answer = http.post("/v1/tasks/batch", json={"tasks": submissions[start : start + 20]})
                     assert answer.status_code == 202
                     acknowledged += [task["id"] for task in answer.json()["tasks"]]
+                    if len(acknowledged) >= NUM_TASKS // 5:
+                        amid.set()
         except httpx.TransportError:
             pass
-        killer.join()
+        finally:
+            amid.set()
+            killer.join()
+    assert len(acknowledged) < NUM_TASKS, "it was not killed amid"
     on_disk = sqlite3.connect(tmp_path / "store.db").execute("SELECT id FROM tasks").fetchall()
     assert acknowledged and set(acknowledged) <= {row[0] for row in on_disk}
 
