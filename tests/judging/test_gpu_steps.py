@@ -7,7 +7,6 @@ needs the device itself (the windows' clock, CUPTI) is replaced by something tha
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import signal
 import subprocess
@@ -50,8 +49,7 @@ from kerneldojo.contestant.sandbox import processes
 from kerneldojo.judging import cuda, measurement, runners
 from kerneldojo.judging.alone import Alone
 from kerneldojo.judging.audits import Auditor
-from kerneldojo.judging.ends import Infrastructure, Unfinished
-from kerneldojo.judging.gated_session import GatedSession
+from kerneldojo.judging.ends import Infrastructure
 from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.processes import ForkServer, Session
 from kerneldojo.judging.protocol import Protocol, protocol
@@ -449,43 +447,6 @@ def test_who_runs_out_of_device_memory_in_company_is_judged_again_alone(
     bench.close()
     assert caught.value.status is Status.OUT_OF_MEMORY
     assert any("judged again alone" in note for note in findings.notes) == is_again
-
-
-@pytest.mark.parametrize("is_endless", [True, False])
-def test_who_is_not_done_in_time_in_company_is_judged_again_alone(
-    server: ForkServer, windows: Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_endless: bool
-) -> None:
-    """What keeps the device at work may be another's: who is not done when nobody is beside it, that is its own."""
-    bench = HostBench(server, 2, 1)
-    leave, collect = threading.Event(), GatedSession.collect
-
-    def neighbour() -> None:
-        with bench.gate.admit() as guest:
-            guest.wait(leave.wait, 60.0)
-
-    def late(session: GatedSession, timeout: float) -> dict[str, Any]:
-        answer = collect(session, timeout)
-        if "outputs" in answer and "work" in answer and session.device_seconds < math.inf:
-            is_beside = bench.given[-1] is bench.shares
-            if is_beside or is_endless:
-                raise Unfinished(session.device_seconds)
-        return answer
-
-    monkeypatch.setattr(GatedSession, "collect", late)
-    thread = threading.Thread(target=neighbour)
-    thread.start()
-    candidate = Candidate(source=HONEST)
-    findings = Findings(
-        PROBLEM, candidate, protocol("quick"), "cuda:0", on_stage=lambda stage: stage == "end" and leave.set()
-    )
-    with contextlib.nullcontext() if not is_endless else pytest.raises(Ruling) as caught:
-        cuda.judge_on_cuda(bench, Auditor(tmp_path), language_of(candidate), findings)
-    thread.join(60)
-    bench.close()
-    assert sum("judged again alone" in note for note in findings.notes) == 1
-    if is_endless:
-        assert caught.value.status is Status.TIMEOUT
-        assert "did not end within 10 s" in caught.value.message
 
 
 @pytest.mark.parametrize("part_bytes", [4 << 10, 12 << 10], ids=["nothing fits", "float64 does not fit"])

@@ -15,9 +15,15 @@ ENDS: list[tuple[HostedEnd, Status, str, str]] = [
     (Failed("out_of_device_memory", "no room"), Status.OUT_OF_MEMORY, "round 1: no room", "memory"),
     (Late("x"), Status.TIMEOUT, "round 1: not finished in time", ""),
     (
-        Unfinished(10.0),
+        Unfinished(8.0, is_its_own=True),
         Status.TIMEOUT,
-        "round 1: it had returned, but what it had launched did not end within 10 s",
+        "round 1: what it had launched did not end within 8 s",
+        "",
+    ),
+    (
+        Unfinished(8.0, is_its_own=False),
+        Status.TIMEOUT,
+        "round 1: what it had launched did not end within 8 s",
         "time",
     ),
     (Died({"cause": "memory"}), Status.OUT_OF_MEMORY, "round 1: it used more memory than it was given", ""),

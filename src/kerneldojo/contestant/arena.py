@@ -121,10 +121,6 @@ class Arena(Protocol):
         """Return a tensor over the memory that `slot` names; raises `BadSlot`."""
         ...
 
-    def has_returned(self, number: int) -> bool:
-        """Whether hosted code says that it is done with the command of this number, while the device may still work."""
-        ...
-
     def close(self) -> None:
         """Give the mapping back."""
         ...
@@ -168,10 +164,6 @@ class HostArena:
     def open(cls, fd: int) -> HostArena:
         """Map the arena behind a descriptor that came from the judge."""
         return cls(fd, os.fstat(fd).st_size)
-
-    def has_returned(self, number: int) -> bool:
-        """What works here is hosted code alone: it is done when it answers."""
-        return False
 
     def view(self, slot: Slot) -> torch.Tensor:
         """Return a tensor over the memory that `slot` names; raises `BadSlot`."""

@@ -134,9 +134,6 @@ class HostPlatform:
 
         return tf32_emulation()
 
-    def tell_returned(self, number: int) -> None:
-        """Whoever returns is done."""
-
     def synchronize(self) -> None:
         """Everything is synchronous."""
 

@@ -112,10 +112,6 @@ class Platform(Protocol):
         """Surroundings in which float32 products use TF32, for the reference's error budget."""
         ...
 
-    def tell_returned(self, number: int) -> None:
-        """Tell the judge that hosted code is done with the command of this number, though the device may not be."""
-        ...
-
     def synchronize(self) -> None:
         """Wait until the device has done everything."""
         ...

@@ -50,7 +50,6 @@ class Runner:
         self._platform.renew()
         try:
             result = operation(command)
-            self._platform.tell_returned(command["number"])
             self._platform.synchronize()  # The judge reads what was placed as soon as it has the answer.
         except BaseException as error:
             result = {"failure": self._describe(error, stage)}
@@ -176,7 +175,6 @@ class Runner:
             with torch.no_grad(), self._platform.called(instance, arguments, silenced=silenced) as record:
                 started = time.perf_counter()
                 outputs = record.outputs = instance(*arguments)
-                self._platform.tell_returned(command["number"])
                 self._platform.look(outputs)
                 elapsed = time.perf_counter() - started
             if command.get("hold"):

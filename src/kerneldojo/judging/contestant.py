@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -85,7 +84,6 @@ class Contestant:
         session: the process.
         candidate: whose source is loaded in it.
         budget: seconds that all its commands together may take.
-        device_seconds: how long the device may work on after each of them: see `Session.device_seconds`.
         is_furnished: whether it has its memory already.
     """
 
@@ -94,12 +92,10 @@ class Contestant:
         session: Session,
         candidate: Candidate,
         budget: float,
-        device_seconds: float = math.inf,
         *,
         is_furnished: bool = False,
     ) -> None:
         self.is_furnished = is_furnished
-        session.device_seconds = device_seconds
         self.hosted = Hosted(session, budget)
         self._candidate = candidate
         self._custom_state = False

@@ -98,8 +98,8 @@ def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: 
     """Judge beside others; where next, if that came to nothing for want of memory, or of the device's time.
 
     Host memory is each one's own; of the device's, others had a part, and perhaps more than their part. So a candidate
-    that ran out of it is judged again alone, and a problem that does not fit where there is more. So is one that has
-    returned and that the device was not done for: it may have been another's kernel that did not end.
+    that ran out of it is judged again alone, and a problem that does not fit where there is more. So is one
+    that was ended beside others because the device did not get done, and was not the cause (`judging.inquest`).
     """
     alone = bench.gate.first_alone
     with _inside(bench, findings, room) as guest:
@@ -108,7 +108,7 @@ def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: 
             return None
         except Ruling as ruling:
             if ruling.lacks == "time" and ruling.status is Status.TIMEOUT and guest.had_company:
-                findings.notes.append("not done in time by a device that it shared, and was judged again alone")
+                findings.notes.append("ended while another's kernel did not end, and was judged again alone")
                 return alone
             if ruling.lacks != "memory":
                 raise

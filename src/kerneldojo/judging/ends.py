@@ -61,12 +61,14 @@ class Late(HostedEnd):
 
 
 class Unfinished(Late):
-    """It was done with its command, but the device went on working on what it had launched, and it was killed."""
+    """The device did not get done with what had been launched while nothing more was, and it was killed."""
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"the device was still at work {seconds:.1f} s later")
+    def __init__(self, seconds: float, *, is_its_own: bool) -> None:
+        super().__init__(f"the device was still at work {seconds:.1f} s after the last launch")
         self.seconds = seconds
         """How long it was waited for."""
+        self.is_its_own = is_its_own
+        """Whether the device was done once it was dead; else it was another's work."""
 
 
 class Tampered(HostedEnd):

@@ -265,6 +265,10 @@ class Gate:
         """Whether somebody has the device alone, and all others stand still."""
         return self._stop.is_complete
 
+    def is_owned_by(self, guest: Guest) -> bool:
+        """Whether this verdict's window is open."""
+        return self._owner is guest
+
     def is_held(self, guest: Guest) -> bool:
         """Whether another verdict's window is open."""
         return self._owner is not None and self._owner is not guest

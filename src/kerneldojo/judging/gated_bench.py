@@ -26,7 +26,8 @@ from kerneldojo.judging.ends import HostedEnd, Infrastructure
 from kerneldojo.judging.gate import Gate
 from kerneldojo.judging.gated_session import GatedSession
 from kerneldojo.judging.guest import Guest
-from kerneldojo.judging.idleness import measure_idle
+from kerneldojo.judging.idleness import SETTLE_SECONDS, measure_idle
+from kerneldojo.judging.inquest import Inquest
 from kerneldojo.judging.processes import ForkServer, NoArena, Session
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.reference import Reference, patience
@@ -163,12 +164,9 @@ class Bench(BenchMemory):
         silent: bool = False,
     ) -> Contestant:
         """A fresh contestant, with its line to a workshop; nothing of the candidate has run in it yet."""
-        contestant = Contestant(
-            self._session(protocol, guest, inputs, line, silent=silent),
-            candidate,
-            protocol.timeout,
-            protocol.device_seconds,
-        )
+        session = self._session(protocol, guest, inputs, line, silent=silent)
+        session.inquest = self._inquest(protocol, guest)
+        contestant = Contestant(session, candidate, protocol.timeout)
         guest.budgets.append(contestant.hosted)
         return contestant
 
@@ -214,16 +212,15 @@ class Bench(BenchMemory):
             session = self.blanks.take(wanted)
         if session is None:
             return None
+        assert isinstance(session, GatedSession)
+        session.inquest = self._inquest(protocol, guest)
         is_furnished = session.has_arena
         if is_furnished:
-            assert isinstance(session, GatedSession)
             session.attend(guest)
             self.hand_out(session.arena, silent=silent)
         else:
             self._equip(session, guest, inputs, self.room(guest), silent=silent)
-        contestant = Contestant(
-            session, candidate, protocol.timeout, protocol.device_seconds, is_furnished=is_furnished
-        )
+        contestant = Contestant(session, candidate, protocol.timeout, is_furnished=is_furnished)
         guest.budgets.append(contestant.hosted)
         return contestant
 
@@ -273,7 +270,7 @@ class Bench(BenchMemory):
         silent: bool = False,
         room: Shares | None = None,
         is_runners: bool = False,
-    ) -> Session:
+    ) -> GatedSession:
         self.enter()
         wanted = request(protocol, self.device, self.device_nodes())
         arena = self._arena(inputs, room or self.room(guest), silent=silent, is_runners=is_runners)
@@ -294,6 +291,17 @@ class Bench(BenchMemory):
         except BaseException:
             session.close()
             raise
+
+    def look_around(self, guest: Guest) -> None:
+        """Before there is anything of a verdict that has nobody beside it: see whether a stranger uses the device."""
+        if self._canary is not None and (guest.is_alone or self.gate.capacity == 1):
+            guest.has_strangers = not self._canary.becomes_clean(SETTLE_SECONDS)
+
+    def _inquest(self, protocol: Protocol, guest: Guest) -> Inquest | None:
+        """How a contestant's commands are looked into, where it can be told whether the device is idle."""
+        if self._canary is None or guest.has_strangers:
+            return None
+        return Inquest(self._canary.becomes_clean, protocol.device_seconds)
 
     def measure_alone(
         self, guest: Guest, findings: Findings, action: Callable[[], None], of_candidate: Sequence[Session] = ()

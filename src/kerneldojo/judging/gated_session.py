@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from kerneldojo.judging.ends import Unfinished
 from kerneldojo.judging.guest import Guest
+from kerneldojo.judging.inquest import Inquest
 from kerneldojo.judging.processes import ForkServer, Session
 
 
@@ -24,6 +24,8 @@ class GatedSession(Session):
         is_workshop: bool = False,
     ) -> None:
         self._guest: Guest | None = None
+        self.inquest: Inquest | None = None
+        """How commands that take long are looked into; None for not at all."""
         super().__init__(server, arena, request, line, is_workshop=is_workshop)
         if guest is not None:
             self.attend(guest)
@@ -43,22 +45,23 @@ class GatedSession(Session):
         """See `Session.collect`.
 
         Raises:
-            Unfinished: hosted code was done with the command, and the device was not `device_seconds` later. Whoever
-                says so falsely shortens its own time.
+            Unfinished, Infrastructure: an inquest found the device at work on what does not end.
         """
         if self._guest is not None:
-            timeout = self._guest.wait(self._has_returned, timeout)
-            if timeout and not self._door.has_frame(0.0):
-                left = self._guest.wait(self._door.has_frame, min(timeout, self.device_seconds))
-                if not left and timeout > self.device_seconds:
-                    self.kill()
-                    raise Unfinished(self.device_seconds)
-                timeout = left
+            timeout = self._wait(self._guest, timeout)
         return super().collect(timeout)
 
-    def _has_returned(self, seconds: float) -> bool:
-        """Wait up to so long; whether its answer is there, or will be once the device is done, as it says."""
-        return self._door.has_frame(seconds) or self.arena.has_returned(self._number)
+    def _wait(self, guest: Guest, timeout: float) -> float:
+        """Wait for its answer, and look into it where that takes long; seconds that are left, 0 if there is none."""
+        part = timeout if self.inquest is None else self.inquest.first_seconds
+        while True:
+            part = min(part, timeout)
+            left = guest.wait(self._door.has_frame, part)
+            timeout -= part - left
+            if left or timeout <= 0 or self.inquest is None:
+                return timeout
+            self.inquest.hold(guest, self)
+            part *= 2
 
     def close(self) -> None:
         """See `Session.close`."""

@@ -100,10 +100,9 @@ class CudaBench(Bench):
         with self._lock:
             if self._stopwatch is None:
                 stopwatch = Stopwatch(self.index)
-                if self.shares.capacity > 1:
-                    canary = Canary(stopwatch.flush, lambda: self.clock.read().sm_mhz)
-                    canary.learn(WARM_SECONDS)
-                    self._canary = canary
+                canary = Canary(stopwatch.flush, lambda: self.clock.read().sm_mhz)
+                canary.learn(WARM_SECONDS)
+                self._canary = canary
                 self._stopwatch = stopwatch
 
     def precompiled(self) -> Precompiled:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from kerneldojo.judging.seats import Reserved
-from kerneldojo.judging.stops import Freezable
+from kerneldojo.judging.stops import Freezable, stopped
 
 if TYPE_CHECKING:
     from kerneldojo.judging.gate import Gate
@@ -35,6 +35,8 @@ class Guest:
         """Where the gate has let it in."""
         self.had_company = False
         """Whether another verdict was under way at any time: then memory, for one, was not all its own."""
+        self.has_strangers = False
+        """Whether the device was in use before anything of this verdict was there, and nobody else's of ours was."""
         self.is_measuring = False
         """Whether it has, or waits for, a device to itself: then its processes have done all that they were asked."""
         self.sessions: list[Freezable] = []
@@ -75,6 +77,17 @@ class Guest:
             self.leave_cores()
             if not is_handed_over:
                 self._gate.close_window()
+
+    @contextmanager
+    def standstill(self) -> Generator[None]:
+        """A window in which its own processes stand still, too; it may have one already. None of that is its time."""
+        with ExitStack() as stack:
+            if self._gate.capacity > 1 and not self._gate.is_owned_by(self):
+                stack.enter_context(self.window())
+            started = time.monotonic()
+            with stopped(self.sessions):
+                yield
+            self._give_back(time.monotonic() - started)
 
     @contextmanager
     def measuring(self) -> Generator[None]:

@@ -62,6 +62,7 @@ class Hearing:
             with findings.stage("start"):
                 bench.server.start()
                 bench.enter()
+                bench.look_around(guest)
                 if parties.is_ahead:
                     parties.try_source(stack)
                 reference = stack.enter_context(bench.lent_reference(findings.problem, findings.protocol, guest))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import socket
 import tempfile
 import time
@@ -50,10 +49,6 @@ class NoArena:
         """There is nothing to be seen; raises `BadSlot`."""
         raise BadSlot("there is no shared memory")
 
-    def has_returned(self, number: int) -> bool:
-        """It has nowhere to say so."""
-        return False
-
     def close(self) -> None:
         """There is nothing to be given back."""
 
@@ -82,8 +77,6 @@ class Session:
         self.arena: Any = arena
         self.server = server
         self.ended: dict[str, Any] | None = None
-        self.device_seconds = math.inf
-        """How long the device may still work for a command once hosted code is done with it, where that can be seen."""
         self.measures: tuple[str, ...] = ()
         """What isolation holds; known once `wait_started` returned."""
         self._keeper = 0

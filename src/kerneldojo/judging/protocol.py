@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 from kerneldojo.schema.job import MAX_TIMEOUT
 
-VERSION = "32"
+VERSION = "33"
 """Raised whenever a change could move a verdict or a figure; what audits find has a version of its own."""
-NUM_CALLS = 12
+NUM_CALLS = 15
 """A verdict makes more of a candidate, however slow it is: those of the rounds, and sixteen when it is timed."""
 LEAST_DEVICE_SECONDS = 5.0
-"""Whatever the timeout is: what the judge does with a result takes time, too."""
+"""Whatever the timeout is: what was launched by several has to run out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Protocol:
 
     @property
     def device_seconds(self) -> float:
-        """Seconds that the device may go on working once the candidate has returned from a call.
+        """Seconds that the device may go on working on what was launched, where that is looked into: `judging.inquest`.
 
         While a kernel does not end nobody else on its device is timed; and a candidate whose calls take longer has no
         time for as many of them as a verdict makes.

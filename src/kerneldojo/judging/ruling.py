@@ -67,8 +67,8 @@ def of_candidate(end: HostedEnd, stage: str, source: str = "") -> Ruling:
             return Ruling(Status.OUT_OF_MEMORY, text, lacks="memory")
         return Ruling(Status(end.kind), text)
     if isinstance(end, Unfinished):
-        reason = f"it had returned, but what it had launched did not end within {end.seconds:.0f} s"
-        return Ruling(Status.TIMEOUT, f"{stage}: {reason}", lacks="time")
+        reason = f"what it had launched did not end within {end.seconds:.0f} s"
+        return Ruling(Status.TIMEOUT, f"{stage}: {reason}", lacks="" if end.is_its_own else "time")
     if isinstance(end, Late):
         return Ruling(Status.TIMEOUT, f"{stage}: not finished in time")
     if isinstance(end, Tampered):

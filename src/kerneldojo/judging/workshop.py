@@ -40,10 +40,6 @@ class Lines:
         """The workshop's own ends."""
         return [end.fileno() for end in self._workshops]
 
-    def has_returned(self, number: int) -> bool:
-        """See `contestant.arena.Arena.has_returned`: there is no device."""
-        return False
-
     def take(self) -> socket.socket:
         """One of the other ends, to be given away."""
         return self._theirs.pop(0)

@@ -179,10 +179,6 @@ class CudaArena:
         """See `contestant.arena.Arena.most_told`: all of a device's memory is there from the beginning."""
         return self.total_bytes
 
-    def has_returned(self, number: int) -> bool:
-        """See `contestant.arena.Arena.has_returned`."""
-        return self.page.has_returned(number)
-
     def view(self, slot: SlotLike) -> torch.Tensor:
         """A tensor over the memory that `slot` names.
 

@@ -32,7 +32,7 @@ _WORDS = _LAST + stamps.BLOCK_BYTES // 8
 _BYTES = -(-8 * _WORDS // mmap.PAGESIZE) * mmap.PAGESIZE
 _MAGIC = 0x6F6A6F646B65726E
 _GO, _LENGTH, _FLAGS, _LAST_AT, _LAST_BYTES, _PLACEBOS = 8, 9, 10, 11, 12, 13
-_DONE, _STATE, _COUNT, _TAKEN, _RETURNED = 16, 17, 18, 19, 20
+_DONE, _STATE, _COUNT, _TAKEN = 16, 17, 18, 19
 _OFFSETS, _SPANS = 64, 64 + MAX_CALLS * MAX_OUTPUTS
 
 WITH_EVENTS = 1
@@ -174,10 +174,6 @@ class Page:
                 check()
                 next_check = now + 0.02
 
-    def has_returned(self, number: int) -> bool:
-        """Whether hosted code says that it is done with the command of this number: see `returned`."""
-        return self._words[_RETURNED] == number
-
     def offsets(self, length: int) -> npt.NDArray[np.int64]:
         """Where each call's outputs lie, as the contestant says: (length, outputs a call), a copy, unchecked."""
         count = max(0, min(self._words[_COUNT], MAX_OUTPUTS))
@@ -226,10 +222,6 @@ class Page:
     def taken(self) -> None:
         """Say that what came with the signal is where it belongs, so that the window's calls begin."""
         self._words[_TAKEN] = self._seen
-
-    def returned(self, number: int) -> None:
-        """Say that hosted code has done what this command asked of it: what is left is the device's work, and ours."""
-        self._words[_RETURNED] = number
 
     def put_offset(self, index: int, offset: int) -> None:
         """Say where output `index` (call * outputs a call + output) lies."""

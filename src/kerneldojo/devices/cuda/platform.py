@@ -215,11 +215,6 @@ class CudaPlatform:
 
         return tf32_emulation()
 
-    def tell_returned(self, number: int) -> None:
-        """See `Platform.tell_returned`."""
-        if self._presence.page is not None:
-            self._presence.page.returned(number)
-
     def synchronize(self) -> None:
         """Wait until the device has done everything, on all streams; without a context there is nothing."""
         if self._presence.is_mapped:
