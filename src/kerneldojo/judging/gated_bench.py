@@ -26,7 +26,7 @@ from kerneldojo.judging.ends import HostedEnd, Infrastructure
 from kerneldojo.judging.gate import Gate
 from kerneldojo.judging.gated_session import GatedSession
 from kerneldojo.judging.guest import Guest
-from kerneldojo.judging.idleness import SETTLE_SECONDS, measure_idle
+from kerneldojo.judging.idleness import measure_idle
 from kerneldojo.judging.inquest import Inquest
 from kerneldojo.judging.processes import ForkServer, NoArena, Session
 from kerneldojo.judging.protocol import Protocol
@@ -41,6 +41,8 @@ from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Problem, content_hash
 from kerneldojo.schema.pace import Pace
 
+RISE_SECONDS = 0.3
+"""How long a device that had nothing to do may look busy: its clock rises within a third of that."""
 NUM_TRIALS = 2
 """Processes that wait for a source to be tried in them."""
 
@@ -295,7 +297,7 @@ class Bench(BenchMemory):
     def look_around(self, guest: Guest) -> None:
         """Before there is anything of a verdict that has nobody beside it: see whether a stranger uses the device."""
         if self._canary is not None and (guest.is_alone or self.gate.capacity == 1):
-            guest.has_strangers = not self._canary.becomes_clean(SETTLE_SECONDS)
+            guest.has_strangers = not self._canary.becomes_clean(RISE_SECONDS)
 
     def _inquest(self, protocol: Protocol, guest: Guest) -> Inquest | None:
         """How a contestant's commands are looked into, where it can be told whether the device is idle."""
