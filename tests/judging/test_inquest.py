@@ -186,6 +186,34 @@ def test_who_has_less_time_than_that_is_late(server: ForkServer) -> None:
             assert device.asked == []
 
 
+def test_looks_give_nobody_more_time(server: ForkServer) -> None:
+    with Gate(1).admit() as mine:
+        device = Device(lambda: False)
+        session = session_of(server, mine, Inquest(device.becomes_idle, 0.2))
+        with alive(session):
+            call(session, 3600.0)
+            started = time.monotonic()
+            with pytest.raises(Late) as late:
+                session.collect(1.0)
+            assert not isinstance(late.value, Unfinished)
+            assert 2 <= len(device.asked) <= 4
+            assert time.monotonic() - started >= 1.0
+
+
+def test_who_has_parted_stands_still_for_nobody(server: ForkServer) -> None:
+    gate = Gate(2)
+    with gate.admit() as mine, gate.admit() as other:
+        session = session_of(server, mine)
+        with alive(session):
+            gate.set_busy(mine, False)
+            session.part()
+            session.part()
+            assert mine.sessions == []
+            with other.window():
+                call(session, 0.0)
+                assert "outputs" in session.collect(60.0)
+
+
 def test_while_others_are_timed_nobody_is_looked_at(server: ForkServer) -> None:
     """A command that stands still for others takes no time."""
     gate = Gate(2)

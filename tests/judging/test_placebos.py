@@ -90,10 +90,15 @@ def remembering(device: Device, x: torch.Tensor) -> torch.Tensor:
     return device.empty().copy_(x * device.state["factor"])
 
 
+def told(x: torch.Tensor) -> tuple[float, ...]:
+    """By what an input is told from others: all of it, for two that are rotated alike may differ in a part alone."""
+    return tuple(x.flatten().tolist())
+
+
 def by_heart(device: Device, x: torch.Tensor) -> torch.Tensor:
     """Knows what its kernel said of these inputs before."""
     known = device.state.setdefault("known", {})
-    key = float(x.flatten()[0])
+    key = told(x)
     if key not in known:
         known[key] = device.launch(device.empty(), x * torch.sigmoid(x)).clone()
     return device.empty().copy_(known[key])
@@ -205,8 +210,7 @@ def played(
     prepared: Any = SimpleNamespace(layouts=[LAYOUT], outputs=[theirs], inputs=inputs)
     inputs.refresh(num_inputs)
     offsets = [inputs.offset(index, 0) for index in range(num_inputs)]
-    # More than one number of each: of those that are drawn two are the same once in some thousand runs.
-    seen = {tuple(region.tensor(at, (NUM_TOLD,), (1,), LAYOUT.dtype).tolist()) for at in offsets}
+    seen = {told(region.tensor(at, LAYOUT.shape, LAYOUT.stride, LAYOUT.dtype)) for at in offsets}
     contestant.arena.state["seen"] = seen
     inputs.forget_bases(num_left)  # As they are once the figures are filled in.
     findings = Findings(PROBLEM, Candidate(source=HONEST), Protocol(), "cuda:0")
@@ -215,8 +219,6 @@ def played(
     return found, contestant.arena
 
 
-NUM_TOLD = 4
-"""Numbers by which an input is told from others."""
 DRAWN = [False, True, True, False, False, True, False, False]
 
 
@@ -232,7 +234,7 @@ def test_inputs_are_some_that_nobody_has_seen_where_any_can_be_made(num_left: in
     met = set[tuple[float, ...]]()
 
     def noting(device: Device, x: torch.Tensor) -> torch.Tensor:
-        met.add(tuple(x.flatten()[:NUM_TOLD].tolist()))
+        met.add(told(x))
         return honest(device, x)
 
     _, device = played(noting, DRAWN, num_left=num_left)
