@@ -11,23 +11,18 @@ import atexit
 import contextlib
 import json
 import socket
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from typing import Any
 
 from kerneldojo.devices.cuda.driver import CudaError
 from kerneldojo.devices.cuda.precompiled import Precompiled
 from kerneldojo.judging.alone import Alone
-from kerneldojo.judging.bench_memory import BenchMemory
+from kerneldojo.judging.bench_time import BenchTime
 from kerneldojo.judging.blanks import OPEN_SECONDS, Blanks
-from kerneldojo.judging.canary import Canary
 from kerneldojo.judging.contestant import Contestant
-from kerneldojo.judging.cores import Cores
 from kerneldojo.judging.ends import HostedEnd, Infrastructure
-from kerneldojo.judging.gate import Gate
 from kerneldojo.judging.gated_session import GatedSession
 from kerneldojo.judging.guest import Guest
-from kerneldojo.judging.idleness import measure_idle
-from kerneldojo.judging.inquest import Inquest
 from kerneldojo.judging.processes import ForkServer, NoArena, Session
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.reference import Reference, patience
@@ -37,17 +32,14 @@ from kerneldojo.judging.shares import Shares
 from kerneldojo.judging.stock import Endings, Ready
 from kerneldojo.judging.surroundings import request
 from kerneldojo.judging.tries import Tries
-from kerneldojo.judging.verdict import Findings
 from kerneldojo.schema import Candidate, Problem, content_hash
 from kerneldojo.schema.pace import Pace
 
-RISE_SECONDS = 0.3
-"""How long a device that had nothing to do may look busy: its clock rises within a third of that."""
 NUM_TRIALS = 2
 """Processes that wait for a source to be tried in them."""
 
 
-class Bench(BenchMemory):
+class Bench(BenchTime):
     """What does not depend on the device being a GPU: sessions, the gate, and runners that are kept.
 
     Args:
@@ -71,15 +63,11 @@ class Bench(BenchMemory):
         pace: Pace | None = None,
         larger: Sequence[Shares] = (),
     ) -> None:
-        super().__init__(shares, alone, larger)
-        self.pace = pace or Pace()
+        super().__init__(shares, cores, alone, pace, larger)
         self.server = server
         self.large = dict[str, int]()
         """Rooms, by hash, of problems that were found to need more than a share."""
         self.device = device
-        several = [division.capacity for division in larger]
-        self.gate = Gate(shares.capacity, Cores.of(cores), self.pace.windows_in_a_row, several, len(self.alone))
-        """A timing window has the device to itself."""
         self.blanks: Blanks | None = None
         """Processes with an open device that are nobody's yet; None where contexts are made as they are needed."""
         if shares.num_ahead:
@@ -96,7 +84,6 @@ class Bench(BenchMemory):
         self.reference_times: ReferenceTimes | None = None
         self.second_series = Tries()
         """On cores that are slow: worth it if those of the second were quicker."""
-        self._canary: Canary | None = None
         atexit.register(self.close)  # Its fork server did so before, so it is still there when runners end.
 
     def _begin(self, wanted: dict[str, Any]) -> GatedSession:
@@ -167,7 +154,7 @@ class Bench(BenchMemory):
     ) -> Contestant:
         """A fresh contestant, with its line to a workshop; nothing of the candidate has run in it yet."""
         session = self._session(protocol, guest, inputs, line, silent=silent)
-        session.inquest = self._inquest(protocol, guest)
+        session.inquest = self.inquest(protocol, guest)
         contestant = Contestant(session, candidate, protocol.timeout)
         guest.budgets.append(contestant.hosted)
         return contestant
@@ -215,7 +202,7 @@ class Bench(BenchMemory):
         if session is None:
             return None
         assert isinstance(session, GatedSession)
-        session.inquest = self._inquest(protocol, guest)
+        session.inquest = self.inquest(protocol, guest)
         is_furnished = session.has_arena
         if is_furnished:
             session.attend(guest)
@@ -293,30 +280,6 @@ class Bench(BenchMemory):
         except BaseException:
             session.close()
             raise
-
-    def look_around(self, guest: Guest) -> None:
-        """Before there is anything of a verdict that has nobody beside it: see whether a stranger uses the device."""
-        if self._canary is not None and (guest.is_alone or self.gate.capacity == 1):
-            guest.has_strangers = not self._canary.becomes_clean(RISE_SECONDS)
-
-    def _inquest(self, protocol: Protocol, guest: Guest) -> Inquest | None:
-        """How a contestant's commands are looked into, where it can be told whether the device is idle."""
-        if self._canary is None or guest.has_strangers:
-            return None
-        return Inquest(self._canary.becomes_clean, protocol.device_seconds)
-
-    def measure_alone(
-        self, guest: Guest, findings: Findings, action: Callable[[], None], of_candidate: Sequence[Session] = ()
-    ) -> None:
-        """Run `action` with the device to itself: see `idleness.measure_idle`."""
-        for session in guest.sessions:  # All have cores reserved, or one side is timed on other cores than the other.
-            session.wait_started()
-        if self.gate.capacity == 1 or self._canary is None:
-            with guest.window():
-                action()  # Nobody else of ours is there, and the trials see strangers by themselves.
-            return
-        with guest.measuring():
-            measure_idle(self._canary, guest, findings, action, of_candidate)
 
     def end(self, guest: Guest, sessions: Sequence[Session]) -> None:
         """End processes of a verdict: the order is given to all of them before any is waited for.
