@@ -200,6 +200,28 @@ def test_looks_give_nobody_more_time(server: ForkServer) -> None:
             assert time.monotonic() - started >= 1.0
 
 
+def test_before_a_source_is_loaded_nothing_that_takes_long_is_its_doing(server: ForkServer) -> None:
+    """A neighbour's kernel makes it slow to be made ready, and it can have launched none."""
+    with Gate(1).admit() as mine:
+        session = GatedSession(server, HostArena.create(COMPILE_ARENA_BYTES), request(Protocol(), "h100"), mine)
+        device = Device(lambda: True)
+        session.inquest = Inquest(device.becomes_idle, 0.1)
+        source = {"source": SLOW, "entry_point": "ModelNew"}
+        with alive(session), ThreadPoolExecutor(1) as pool:
+            session.freeze()
+            session.post("parse", **source)
+            answer = pool.submit(session.collect, 60.0)
+            time.sleep(1.0)
+            assert device.asked == []
+            session.thaw()
+            answer.result(60)
+            session.freeze()
+            session.post("load", **source)
+            with pytest.raises(Infrastructure):
+                session.collect(60.0)
+            assert device.asked != []
+
+
 def test_who_has_parted_stands_still_for_nobody(server: ForkServer) -> None:
     gate = Gate(2)
     with gate.admit() as mine, gate.admit() as other:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 from kerneldojo.judging.guest import Guest
@@ -26,6 +27,8 @@ class GatedSession(Session):
         self._guest: Guest | None = None
         self.inquest: Inquest | None = None
         """How commands that take long are looked into; None for not at all."""
+        self._has_loaded = False
+        """Whether anything of a candidate's may have run in it: before, nothing that takes long is its doing."""
         super().__init__(server, arena, request, line, is_workshop=is_workshop)
         if guest is not None:
             self.attend(guest)
@@ -41,6 +44,11 @@ class GatedSession(Session):
             self._guest.sessions.remove(self)
         self._guest = None
 
+    def post(self, operation: str, descriptors: Sequence[int] = (), **fields: Any) -> None:
+        """See `Session.post`."""
+        self._has_loaded = self._has_loaded or operation == "load"
+        super().post(operation, descriptors, **fields)
+
     def collect(self, timeout: float) -> dict[str, Any]:
         """See `Session.collect`.
 
@@ -53,14 +61,15 @@ class GatedSession(Session):
 
     def _wait(self, guest: Guest, timeout: float) -> float:
         """Wait for its answer, and look into it where that takes long; seconds that are left, 0 if there is none."""
-        part = timeout if self.inquest is None else self.inquest.first_seconds
+        inquest = self.inquest if self._has_loaded else None
+        part = timeout if inquest is None else inquest.first_seconds
         while True:
             part = min(part, timeout)
             left = guest.wait(self._door.has_frame, part)
             timeout -= part - left
-            if left or timeout <= 0 or self.inquest is None:
+            if left or timeout <= 0 or inquest is None:
                 return timeout
-            self.inquest.hold(guest, self)
+            inquest.hold(guest, self)
             part *= 2
 
     def close(self) -> None:
