@@ -52,5 +52,5 @@ class Inquest:
             session.kill()
             is_its_own = self.becomes_idle(END_SECONDS)
         if not is_its_own and not guest.had_company:
-            raise Infrastructure("the device is at work on something of nobody's here")
+            raise Infrastructure("the device is at work on something that is nobody's here")
         raise Unfinished(self.seconds, is_its_own=is_its_own)
