@@ -122,6 +122,15 @@ def test_whose_end_leaves_the_device_idle_it_was(server: ForkServer, in_own_wind
             assert "outputs" in other.collect(60.0), "it goes on"
 
 
+@contextmanager
+def looked_into(server: ForkServer, device: Device, seconds: float) -> Generator[tuple[Guest, GatedSession]]:
+    """A process of somebody who is alone with this device, and its verdict."""
+    with Gate(1).admit() as guest:
+        session = session_of(server, guest, Inquest(device.becomes_idle, seconds))
+        with alive(session):
+            yield guest, session
+
+
 def test_all_processes_of_the_verdict_stand_still(server: ForkServer) -> None:
     with Gate(1).admit() as mine:
         session, twin = session_of(server, mine), session_of(server, mine)
@@ -129,9 +138,9 @@ def test_all_processes_of_the_verdict_stand_still(server: ForkServer) -> None:
             stood_still: list[bool] = []
             device = Device(lambda: False, lambda: stood_still.append(stands_still(twin)))
             session.inquest = Inquest(device.becomes_idle, 0.2)
-            call(session, 0.15)
+            call(session, 1.0)
             assert "outputs" in session.collect(60.0)
-            assert stood_still == [True]
+            assert stood_still and all(stood_still)
             call(twin, 0.0)
             assert "outputs" in twin.collect(60.0)
 
@@ -153,51 +162,40 @@ def test_who_is_ended_in_vain_is_not_told_that_it_was_its_own(server: ForkServer
 
 def test_who_computes_on_an_idle_device_is_looked_at_seldom_and_at_no_cost(server: ForkServer) -> None:
     """A look is short then: it is taken after so long, twice as long and so on, and is no time of the candidate's."""
-    with Gate(1).admit() as mine:
-        device = Device(lambda: False, lambda: time.sleep(0.3))
-        session = session_of(server, mine, Inquest(device.becomes_idle, 0.2))
-        with alive(session):
-            call(session, 1.5)
-            assert "outputs" in session.collect(600.0)
-            assert device.asked == [0.2] * len(device.asked)
-            assert 2 <= len(device.asked) <= 4
-            assert mine.seconds_held >= 0.3 * len(device.asked)
+    device = Device(lambda: False, lambda: time.sleep(0.3))
+    with looked_into(server, device, 0.2) as (mine, session):
+        started = time.monotonic()
+        call(session, 1.5)
+        assert "outputs" in session.collect(600.0)
+        num_looks = len(device.asked)
+        assert device.asked == [0.2] * num_looks
+        assert num_looks >= 2
+        assert 0.1 * (2**num_looks - 1) + 0.3 * num_looks <= time.monotonic() - started
+        assert mine.seconds_held >= 0.3 * num_looks
 
 
 def test_who_answers_soon_is_not_looked_at(server: ForkServer) -> None:
-    with Gate(1).admit() as mine:
-        device = Device(lambda: True)
-        session = session_of(server, mine, Inquest(device.becomes_idle, 60.0))
-        with alive(session):
-            call(session, 0.2)
-            assert "outputs" in session.collect(600.0)
-            assert device.asked == []
+    device = Device(lambda: True)
+    with looked_into(server, device, 60.0) as (_, session):
+        call(session, 0.2)
+        assert "outputs" in session.collect(600.0)
+        assert device.asked == []
 
 
-def test_who_has_less_time_than_that_is_late(server: ForkServer) -> None:
-    with Gate(1).admit() as mine:
-        device = Device(lambda: True)
-        session = session_of(server, mine, Inquest(device.becomes_idle, 60.0))
-        with alive(session):
-            call(session, 3600.0)
-            with pytest.raises(Late) as late:
-                session.collect(0.3)
-            assert not isinstance(late.value, Unfinished)
-            assert device.asked == []
-
-
-def test_looks_give_nobody_more_time(server: ForkServer) -> None:
-    with Gate(1).admit() as mine:
-        device = Device(lambda: False)
-        session = session_of(server, mine, Inquest(device.becomes_idle, 0.2))
-        with alive(session):
-            call(session, 3600.0)
-            started = time.monotonic()
-            with pytest.raises(Late) as late:
-                session.collect(1.0)
-            assert not isinstance(late.value, Unfinished)
-            assert 2 <= len(device.asked) <= 4
-            assert time.monotonic() - started >= 1.0
+@pytest.mark.parametrize(("seconds", "timeout", "num_looks"), [(60.0, 0.3, 0), (0.2, 1.0, 3)])
+def test_who_has_no_time_left_is_late_however_often_it_was_looked_at(
+    server: ForkServer, seconds: float, timeout: float, num_looks: int
+) -> None:
+    device = Device(lambda: False)
+    with looked_into(server, device, seconds) as (_, session):
+        call(session, 3600.0)
+        started = time.monotonic()
+        with pytest.raises(Late) as late:
+            session.collect(timeout)
+        assert not isinstance(late.value, Unfinished)
+        assert len(device.asked) <= num_looks
+        assert bool(device.asked) == bool(num_looks)
+        assert time.monotonic() - started >= timeout
 
 
 def test_before_a_source_is_loaded_nothing_that_takes_long_is_its_doing(server: ForkServer) -> None:
@@ -241,14 +239,14 @@ def test_while_others_are_timed_nobody_is_looked_at(server: ForkServer) -> None:
     gate = Gate(2)
     with gate.admit() as mine, gate.admit() as other:
         device = Device(lambda: True)
-        session = session_of(server, mine, Inquest(device.becomes_idle, 3.0))
+        session = session_of(server, mine, Inquest(device.becomes_idle, 8.0))
         with alive(session), ThreadPoolExecutor(1) as pool:
             session.freeze()  # It cannot answer before the others' window.
             call(session, 0.2)
             answer = pool.submit(session.collect, 600.0)
             time.sleep(0.2)
             with other.window():
-                time.sleep(2.5)
+                time.sleep(5.0)
                 assert device.asked == []
             assert "outputs" in answer.result(60)
             assert device.asked == []
@@ -287,13 +285,11 @@ def test_a_candidate_whose_kernel_does_not_end_is_told_so(
     server: ForkServer, windows: Windows, asked: dict[Session, list[str]], tmp_path: Path, capacity: int
 ) -> None:
     bench = with_canary(HostBench(server, capacity, 1), Song(lambda: bool(living(asked))))
-    started = time.monotonic()
     ruling = refused(judge(bench, ENDLESS, tmp_path, protocol("quick")))
     bench.close()
     assert ruling.status is Status.TIMEOUT
     assert ruling.lacks == ""
-    assert "forward: what it had launched did not end within" in ruling.message
-    assert time.monotonic() - started < 60.0, "not all of its time, which is 120 s"
+    assert "forward: what it had launched did not end within" in ruling.message, "not when its time was up"
 
 
 @pytest.mark.usefixtures("brief")

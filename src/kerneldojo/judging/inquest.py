@@ -1,4 +1,4 @@
-"""Whose work it is that a device does not get done with: all stand still, and one after another is ended.
+"""Whose work it is that a device does not get done with: all stand still, and who does not answer is ended.
 
 A kernel that never ends takes its device from everybody: no window finds it idle, and half of the time of whatever else
 runs is gone. Nobody can be asked whose it is. A process that waits for its own kernel looks like one that compiles, and

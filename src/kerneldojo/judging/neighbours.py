@@ -1,9 +1,9 @@
 """A device that another verdict's candidate keeps busy is waited for: one endless kernel is one verdict's trouble.
 
-What is frozen launches no more, but what it had launched runs on, and a kernel that never ends runs until its time is
-up and its process is killed. Meanwhile no window of anybody's finds the device idle. That is no fault of theirs, and
-none that trying at once again would mend: so all go on with what needs no window, time passes for the one who is at
-work, and now and then somebody looks whether the device is idle again.
+What is frozen launches no more, but what it had launched runs on, and a kernel that never ends runs until an inquest
+ends its process (`judging.inquest`). Meanwhile no window of anybody's finds the device idle. That is no fault of
+theirs, and none that trying at once again would mend: so all go on with what needs no window, time passes for the one
+who is at work, and now and then somebody looks whether the device is idle again.
 
 Only those are waited for who were at work when the device was first found in use. Who wants to measure is not at work:
 its processes have answered all that they were asked. Else a candidate that secretly keeps the device busy, and those
