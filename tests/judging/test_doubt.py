@@ -33,9 +33,10 @@ def doubt(
     known: bool = False,
     device_us: float | None = None,
     theirs: Series | None = None,
+    is_hopeless: bool = False,
 ) -> str:
     both = {"contestant": mine, "reference": theirs or series(theirs_us, 140.0, seed=1)}
-    result = Trials(series=both, watch=Watch([]), num_rounds=48, seconds=0.2)
+    result = Trials(series=both, watch=Watch([]), num_rounds=48, seconds=0.2, is_hopeless=is_hopeless)
     findings = Findings(
         Problem(name="p", source="pass"), Candidate(source="pass"), protocol("standard"), device="cuda:0"
     )
@@ -91,6 +92,26 @@ def test_an_ordinary_series_stands() -> None:
 )
 def test_what_looks_like_cheating_or_says_little_is_timed_again(mine: Series, num_bytes: int, why: str) -> None:
     assert why in doubt(mine, compulsory_bytes=num_bytes)
+
+
+def long_calls(more_us: float) -> Series:
+    """None of them is made before the clock, when so much more time passes than usual."""
+    mine = series(50_000.0, 110.0 + more_us)
+    mine.windows[:] = [replace(window, is_warmed=False) for window in mine.windows]
+    return mine
+
+
+def test_of_who_is_far_too_slow_nobody_asks_how_much_but_its_reference_has_to_be_known() -> None:
+    mine = series(50_000.0, noise=200_000.0)
+    assert "scattered" in doubt(mine)
+    assert doubt(mine, is_hopeless=True) == ""
+    pays, is_early = long_calls(more_us=150.0), long_calls(more_us=400.0)
+    assert "before the clock" in doubt(pays)
+    assert doubt(pays, is_hopeless=True) == ""
+    assert "before the clock" in doubt(is_early, is_hopeless=True), "that would convict it"
+    scattered = series(50.0, noise=500.0, seed=1)
+    assert "reference's times scattered" in doubt(mine, theirs=scattered, is_hopeless=True)
+    assert doubt(mine, theirs=scattered, is_hopeless=True, known=True) == ""
 
 
 @pytest.mark.parametrize(

@@ -330,6 +330,18 @@ def test_a_profile_that_was_disturbed_is_taken_again_in_a_window(
     assert bench.gate.most_in_a_row == pace.windows_in_a_row
 
 
+def test_calls_that_take_very_long_are_profiled_where_they_were_timed(
+    server: ForkServer, windows: Windows, tmp_path: Path
+) -> None:
+    """Others have turns in the middle of each of them: that would be seen, and be in vain."""
+    windows.is_hopeless = True
+    bench = HostBench(server, 2, 2)
+    bench._canary = AlwaysClean()  # type: ignore[assignment]
+    passed(judge(bench, HONEST, tmp_path))
+    bench.close()
+    assert (windows.profile.num_beside, windows.profile.num_in_windows) == (0, 1)
+
+
 @pytest.mark.parametrize(
     ("rows", "is_plausible", "num_series", "num_in_windows"),
     [

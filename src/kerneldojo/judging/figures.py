@@ -37,7 +37,8 @@ def doubt(bench: Any, prepared: Prepared, findings: Findings, slowness: float) -
     """Why the last series should not stand alone, or nothing. What is slow about a host lasts for seconds at times, so
     that one series is not enough to hold it against a candidate. Who cheats in one series alone is timed in the other.
 
-    What it pays for its time before the clock is no reason as long as its figure is in doubt by more than that.
+    What it pays for its time before the clock is no reason as long as its figure is in doubt by more than that; neither
+    that nor a figure that says little is one for who is hopeless anyway (`trials.HOPELESS`).
 
     Args:
         bench: whose stopwatch it was.
@@ -53,14 +54,17 @@ def doubt(bench: Any, prepared: Prepared, findings: Findings, slowness: float) -
     if charge.batched:
         return "its calls looked batched"
     mine, theirs = series["contestant"].windows, series["reference"].windows
+    is_hopeless = prepared.result.is_hopeless
     is_convicted = _early_us(prepared.result) > head_starts.most_early_us(mine, theirs)
     low_us, high_us = charge.interval_us
-    if is_convicted or head_starts.paid_us(mine, theirs) > (high_us - low_us) / 2:
+    has_paid = head_starts.paid_us(mine, theirs) > (high_us - low_us) / 2
+    if is_convicted or (has_paid and not is_hopeless):
         return "it seemed to work before the clock"
     if high_us < 1000 * (_limit_ms(bench, findings) or 0.0):
         return "it seemed faster than the memory"
     for name in _measured(bench, findings):
-        if charges.is_blurred(fits[name].per_call_us, fits[name].interval_us):
+        is_asked = name == "reference" or not is_hopeless
+        if is_asked and charges.is_blurred(fits[name].per_call_us, fits[name].interval_us):
             return f"the {name}'s times scattered"
     return ""
 

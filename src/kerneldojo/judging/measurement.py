@@ -120,7 +120,7 @@ class Measurement:
         def measure() -> None:
             with findings.stage("timing"):
                 timing.run(bench, series, self.match, findings, self.guest.renew_cores, self.guest.slowness)
-            if not self._is_beside:
+            if not self._is_beside(series):
                 self._take_profile(series)
 
         bench.measure_alone(self.guest, findings, measure, self._of_candidate)
@@ -138,7 +138,7 @@ class Measurement:
         series.inputs.forget_bases(num_left=0 if bench.room(self.guest).in_place else 1)
         with findings.stage("timing"):
             figures.finish(bench, series, self.match, findings, slowness)
-        if self._is_beside:
+        if self._is_beside(series):
             self._take_profile_beside(series)
             if self._rows and findings.full_fit and not profile.fits_the_clock(self._rows, findings.full_fit):
                 self._rows = None  # It was taken before the figure that counts.
@@ -149,10 +149,14 @@ class Measurement:
         profile.fill(self._rows or [], findings)
         findings.tell_slow_host(slowness)
 
-    @property
-    def _is_beside(self) -> bool:
-        """Whether its profile is taken while others may use the device, if that does not show."""
-        return self.bench.pace.profile_beside and self.bench.gate.capacity > 1 and not self.guest.is_alone
+    def _is_beside(self, series: Prepared) -> bool:
+        """Whether its profile is taken while others may use the device, if that does not show.
+
+        It always shows where calls take so long that few windows have been enough.
+        """
+        is_hopeless = series.result is not None and series.result.is_hopeless
+        may_be = self.bench.pace.profile_beside and self.bench.gate.capacity > 1 and not self.guest.is_alone
+        return may_be and not is_hopeless
 
     def _slow_launches(self, series: Prepared) -> str:
         """Why the series should not stand alone on slow cores, or nothing: where launches bind it, and one more was
@@ -160,7 +164,7 @@ class Measurement:
         at = (self.bench, series, self.findings, self.guest.slowness)
         if not figures.slow_launches(*at) or not self.bench.second_series.draw():
             return ""
-        if self._is_beside:
+        if self._is_beside(series):
             self._take_profile_beside(series)
         if self._broken:
             return ""  # It is not going to pass.

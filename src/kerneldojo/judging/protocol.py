@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 from kerneldojo.schema.job import MAX_TIMEOUT
 
-VERSION = "33"
+VERSION = "34"
 """Raised whenever a change could move a verdict or a figure; what audits find has a version of its own."""
 NUM_CALLS = 15
-"""A verdict makes more of a candidate, however slow it is: those of the rounds, and sixteen when it is timed."""
+"""A verdict makes so many of a candidate at least, however slow it is: under `quick` three in the rounds, one before it
+is timed, eight when it is, and three under the profiler."""
 LEAST_DEVICE_SECONDS = 5.0
 """Whatever the timeout is: what was launched by several has to run out."""
 

@@ -8,6 +8,7 @@ rounds, on the same inputs, while the candidate's processes stand still. See `do
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -68,7 +69,7 @@ def run(
     )
     try:
         _post(bench, prepared, match, findings, sides)
-        effort = _effort(bench, findings.protocol, slowness, _num_before(prepared, known_us))
+        effort = _effort(bench, findings.protocol, slowness, 1e6 * prepared.call_seconds, known_us)
         result = _run(bench, prepared, sides, effort, inspection, between)
     except SideEnded as ended:
         _hear_others(prepared, ended.side)
@@ -102,23 +103,22 @@ def _post(bench: Any, prepared: Prepared, match: Match, findings: Findings, side
             raise SideEnded(name, end) from None
 
 
-def _num_before(prepared: Prepared, known_us: float | None) -> int:
-    """Rounds of a few calls before that of more: none where calls are known to be quick.
+def _effort(bench: Any, protocol: Protocol, slowness: float, told_us: float, known_us: float | None) -> Effort:
+    """How much is measured of a candidate that says that a call takes `told_us`; `known_us` is what its reference's do.
 
-    Who says that its own are, and they are not, has longer windows before those that count, and that is all.
+    Rounds of a few calls come before that of more, but not where calls are known to be quick. Who says that its own
+    are, and they are not, has longer windows before those that count, and that is all. Nor does it change what counts
+    to say that they are slow: the first round tells.
     """
-    is_quick = known_us is not None and max(known_us, 1e6 * prepared.call_seconds) < trials.SLOW_US
-    return 0 if is_quick else 1
-
-
-def _effort(bench: Any, protocol: Protocol, slowness: float, warm_up_windows: int) -> Effort:
+    is_quick = known_us is not None and max(known_us, told_us) < trials.SLOW_US
     return Effort(
         min_windows=max(8, protocol.num_trials // 8),
         max_windows=max(16, protocol.num_trials),
         min_calls=protocol.num_trials,
         target_error=protocol.timing_error,
         seconds=protocol.timing_seconds,
-        warm_up_windows=warm_up_windows,
+        warm_up_windows=0 if is_quick else 1,
+        is_slow=trials.SLOW_US < told_us < math.inf,
         slowness=slowness,
         is_brisk=bench.pace.brisk_rounds,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import threading
 import time
@@ -65,13 +66,14 @@ class Contestant:
         slow_to_release: bool = False,
         fails_at: int = -1,
         call_seconds: float = 0.0,
+        is_quick_at: int = -1,
         calls: list[int] | None = None,
         known: list[tuple[int, list[int]]] | None = None,
     ) -> None:
         self._known = [] if known is None else known
         self._calls = [] if calls is None else calls
         self.name, self._log, self._is_slow, self._fails_at = name, log, slow_to_release, fails_at
-        self._call_seconds = call_seconds
+        self._call_seconds, self._is_quick_at = call_seconds, is_quick_at
         self.arena = Arena()
         self.page = Page.open(self.arena.page.fd)
         self.thread = threading.Thread(target=self._serve, daemon=True)
@@ -89,7 +91,7 @@ class Contestant:
                 self._log.append((self.name, "window"))
                 self.page.taken()
                 self._calls.append(length)
-                time.sleep(length * self._call_seconds)
+                time.sleep(length * self._call_seconds * (num != self._is_quick_at))
                 for call in range(length):
                     self.page.put_offset(call, call * LAYOUT.num_bytes)
                 num += 1
@@ -160,6 +162,7 @@ def race(
     all_fail_at: int = -1,
     effort: Effort | None = None,
     between: Callable[[], None] | None = None,
+    reference_seconds: float = 0.0,
     **of_contestant: Any,
 ) -> Trials:
     """Three sides: contestant and twin, and a reference that they are compared with."""
@@ -167,7 +170,7 @@ def race(
     contestants = [
         Contestant("contestant", log, **of_all | of_contestant),
         Contestant("twin", log, fails_at=all_fail_at),
-        Contestant("reference", log, **of_all),
+        Contestant("reference", log, call_seconds=reference_seconds, **of_all),
     ]
     sides = [
         Side(
@@ -218,16 +221,20 @@ def test_every_side_is_told_the_same_things_in_the_same_order(is_brisk: bool, sl
 
 
 @pytest.mark.parametrize("num_sets", [2, NUM_SETS])
+@pytest.mark.parametrize("has_said", [False, True])
 @pytest.mark.parametrize("name", sorted(PROTOCOLS))
 def test_of_a_slow_side_there_are_as_many_calls_as_its_time_is_reckoned_with(
-    name: str, num_sets: int, monkeypatch: pytest.MonkeyPatch
+    name: str, has_said: bool, num_sets: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call that takes so long that there is no time for them all is ended at once: `Protocol.device_seconds`."""
-    bench, calls = SimpleNamespace(pace=Pace()), list[int]()
-    effort = replace(timing._effort(bench, PROTOCOLS[name], 1.0, 1), seconds=1e-9)
+    monkeypatch.setattr(trials, "HOPELESS", 1.0)  # A reference on a busy machine is slow, too.
+    bench, calls, slow_us = SimpleNamespace(pace=Pace()), list[int](), 1.5 * trials.SLOW_US
+    effort = timing._effort(bench, PROTOCOLS[name], 1.0, slow_us if has_said else math.inf, None)
     monkeypatch.setattr(Inputs, "count", num_sets)
-    race([], is_brisk=True, effort=effort, call_seconds=1.1 * trials.SLOW_US / 1e6, calls=calls)
-    assert sum(calls) >= 16
+    found = race([], is_brisk=True, effort=replace(effort, seconds=1e-9), call_seconds=slow_us / 1e6, calls=calls)
+    assert found.is_hopeless
+    assert sum(calls) >= trials.FEW_CALLS
+    assert sum(calls) == trials.FEW_CALLS or not has_said
 
 
 @pytest.mark.parametrize("is_brisk", [False, True])
@@ -326,10 +333,89 @@ def test_calls_that_take_long_are_timed_in_few_windows(
     monkeypatch.setattr(Inputs, "refresh", lambda self, length: [lengths.append(length), refresh(self, length)])
     log: Log = []
     effort = Effort(min_windows=12, max_windows=12, seconds=0.1, is_brisk=True)
-    found = race(log, is_brisk=True, effort=effort, call_seconds=0.03)
+    found = race(log, is_brisk=True, effort=effort, call_seconds=0.03, reference_seconds=0.02)
+    assert not found.is_hopeless
     assert found.num_rounds == len(found.series["contestant"].windows) == num_rounds
     assert lengths[:2] == before and len(lengths) == 2 + num_rounds
     assert {window.length for window in found.series["contestant"].windows} >= {1, 4}
+
+
+QUICKLY_OVER = Effort(min_windows=12, max_windows=60, min_calls=1, seconds=0.01, is_brisk=True)
+
+
+@pytest.fixture
+def slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is slower than the reference at all is hopeless, for the machine may be busy."""
+    monkeypatch.setattr(trials, "HOPELESS", 1.0)
+
+
+@pytest.mark.usefixtures("slower")
+def test_who_is_far_slower_than_its_reference_has_four_windows_and_the_reference_all_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Everybody else on the device waits for calls that nobody needs a sharp figure of."""
+    asked: list[list[float]] = []
+    monkeypatch.setattr(trials, "longest_window", lambda per_call, *_: [asked.append(per_call), 7][1])
+    found = race([], is_brisk=True, effort=QUICKLY_OVER, call_seconds=0.03)
+    assert found.is_hopeless
+    lengths = {name: [window.length for window in one.windows] for name, one in found.series.items()}
+    assert sorted(lengths["contestant"]) == [1, 1, 2, 2]
+    assert sorted(lengths["twin"]) == [1, 2], "it plays in every other round, and a line needs two lengths"
+    assert len(lengths["reference"]) >= QUICKLY_OVER.min_windows
+    assert lengths["reference"][:4] == lengths["contestant"]
+    assert max(lengths["reference"][4:]) == 7
+    ((per_call_us,),) = asked
+    assert per_call_us < 30_000, "windows are as long as if the reference were alone"
+    assert found.fitted["contestant"].per_call_us > 25_000
+
+
+@pytest.mark.parametrize("times", [0.5, 2.0])
+def test_who_is_as_slow_as_its_reference_or_nearly_is_timed_as_any_other(times: float) -> None:
+    found = race([], is_brisk=True, effort=QUICKLY_OVER, call_seconds=0.04, reference_seconds=0.04 / times)
+    assert not found.is_hopeless
+    assert len(found.series["contestant"].windows) > 4
+
+
+@pytest.mark.usefixtures("slower")
+def test_where_there_is_time_for_calls_that_are_far_too_slow_they_are_timed_as_any_others() -> None:
+    effort = replace(QUICKLY_OVER, seconds=trials.FEW_CALLS * 0.1)
+    found = race([], is_brisk=True, effort=effort, call_seconds=0.03)
+    assert not found.is_hopeless
+    assert len(found.series["contestant"].windows) > 4
+
+
+@pytest.mark.usefixtures("slower")
+@pytest.mark.parametrize("is_quick_at", [2, 5])
+def test_who_only_seems_hopeless_is_timed_as_any_other(is_quick_at: int) -> None:
+    """Slow before the clock and in three windows of four: few windows would be few that are looked at."""
+    found = race([], is_brisk=True, effort=QUICKLY_OVER, call_seconds=0.03, is_quick_at=is_quick_at)
+    assert not found.is_hopeless
+    assert len(found.series["contestant"].windows) == found.num_rounds > 4
+
+
+@pytest.mark.usefixtures("slower")
+def test_who_fails_in_few_windows_leaves_the_reference_its_series() -> None:
+    found = race([], is_brisk=True, effort=QUICKLY_OVER, call_seconds=0.03, fails_at=4)
+    assert found.series["contestant"].failed == pages.FAILED
+    assert len(found.series["reference"].windows) >= QUICKLY_OVER.min_windows
+
+
+@pytest.mark.parametrize(("seconds", "before"), [(0.03, [2]), (0.0, [2, 8])])
+def test_what_is_said_to_be_slow_and_is_needs_one_round_before_any_counts(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, before: list[int]
+) -> None:
+    told: list[tuple[int, bool]] = []
+    play = window_rounds.Rounds.play
+
+    def noted(self: Any, length: int, *, counted: bool, with_events: bool = False) -> Any:
+        if not counted:
+            told.append((length, with_events))
+        return play(self, length, counted=counted, with_events=with_events)
+
+    monkeypatch.setattr(window_rounds.Rounds, "play", noted)
+    race([], is_brisk=True, effort=replace(QUICKLY_OVER, is_slow=True), call_seconds=seconds)
+    assert [length for length, _ in told] == before
+    assert told[-1][1], "in the last of them sides time their own calls"
 
 
 @pytest.mark.parametrize(("warm_up_windows", "before"), [(1, [2, 8]), (0, [8])])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,6 +25,12 @@ SLOW_US = 20_000.0
 beside them, so few windows say as much as many: everybody else waits while they are timed."""
 FEW_WINDOWS = 8
 """They have half as many as others at least, but no fewer than this, which is all that a `quick` verdict asks for."""
+HOPELESS = 4.0
+"""Who takes so many times as long as its reference, and longer for `FEW_CALLS` than a series should take, has four
+windows and no more. For a naive kernel whose calls take a second everybody else would wait for 25 of them, and nobody
+needs its figure that sharp."""
+FEW_CALLS = 8
+"""Of who has four windows, with those before that do not count."""
 LOOK_EVERY = 6
 """Rounds from one look at the cores to the next: some 50 ms. A look takes two, and the first was before the series."""
 FEW_SETS = 4
@@ -39,6 +45,8 @@ class Trials:
     watch: Watch
     num_rounds: int
     seconds: float
+    is_hopeless: bool = False
+    """Whether who is not trusted had few windows, for being so much slower: see `HOPELESS`."""
 
     @cached_property
     def fitted(self) -> dict[str, Fit]:
@@ -77,10 +85,13 @@ def run(
     longest = min(inputs.count - has_spare, pages.MAX_CALLS, *(room(side) for side in sides))
     try:
         per_call = _warm_up(rounds, longest, effort)
+        rounds.is_warmed = has_spare and bool(per_call) and max(per_call.values()) < WARMED_US
+        if _is_hopeless(sides, per_call, effort):
+            per_call = _play_few(rounds, sides, series, chance, effort)
+            watch.readings.append(device.read())
         if per_call:
-            rounds.is_warmed = has_spare and max(per_call) < WARMED_US
-            longest = longest_window(per_call, longest, effort.window_us)
-        is_slow = max(per_call, default=0.0) > SLOW_US
+            longest = longest_window(list(per_call.values()), longest, effort.window_us)
+        is_slow = max(per_call.values(), default=0.0) > SLOW_US
         half = min(effort.min_windows, max(FEW_WINDOWS, effort.min_windows // 2))
         min_windows = half if is_slow else effort.min_windows
         lengths: list[int] = []
@@ -101,22 +112,57 @@ def run(
     finally:
         for side in sides:
             stopwatch.end(side)
-    return Trials(series, watch, rounds.count, time.monotonic() - start)
+    return Trials(series, watch, rounds.count, time.monotonic() - start, is_hopeless=rounds.have_retired)
 
 
-def _warm_up(rounds: Rounds, longest: int, effort: Effort) -> list[float]:
+def _is_hopeless(sides: Sequence[Side], per_call: Mapping[str, float], effort: Effort) -> bool:
+    """Whether all whose figures are asked for, and who are not trusted, take far longer than who is."""
+    slow_us = max(SLOW_US, 1e6 * effort.seconds / FEW_CALLS)
+    mine = [per_call[side.name] for side in sides if not side.is_trusted and side.is_decisive and side.name in per_call]
+    theirs = [per_call[side.name] for side in sides if side.is_trusted and side.name in per_call]
+    return bool(mine and theirs) and min(mine) > max(slow_us, HOPELESS * max(theirs))
+
+
+def _play_few(
+    rounds: Rounds,
+    sides: Sequence[Side],
+    series: Mapping[str, Series],
+    chance: random.SystemRandom,
+    effort: Effort,
+) -> dict[str, float]:
+    """Four windows of who seems hopeless, which then retires; but not if the judge's own clock has seen better.
+
+    They have one call or two, in an order that is drawn, both lengths in every other round, too: who plays in these
+    alone needs a line as well. What a call of each side that has more windows takes is returned, in microseconds.
+    """
+    (first, third), (second, fourth) = (chance.sample((1, 2), 2) for _ in range(2))
+    for length in (first, second, third, fourth):
+        rounds.play(length, counted=True)
+    quickest = {
+        side.name: min(window.wall_us / window.length for window in series[side.name].windows)
+        for side in sides
+        if series[side.name].windows
+    }
+    if not _is_hopeless(sides, quickest, effort):
+        return quickest
+    rounds.have_retired = True
+    return {side.name: quickest[side.name] for side in sides if side.is_trusted}
+
+
+def _warm_up(rounds: Rounds, longest: int, effort: Effort) -> dict[str, float]:
     """Rounds that do not count; what a call of each side took in the last of them, in microseconds.
 
     The last is of more calls than the others, but for calls that take long; and in it sides time their own calls. What
     is told of that is one number, and it is a claim.
     """
-    per_call: list[float] = []
-    few, is_slow = min(2, longest), False
+    per_call: dict[str, float] = {}
+    few, is_slow = min(2, longest), effort.is_slow
     for number in range(effort.warm_up_windows + 1):
         is_last = number == effort.warm_up_windows
-        seen = rounds.play(min(8, longest) if is_last and not is_slow else few, counted=False, with_events=is_last)
-        per_call = [timed.done_us / timed.length for timed in seen.values()]
-        was_slow, is_slow = is_slow, max(per_call, default=0.0) > SLOW_US
+        has_events = is_last or is_slow
+        seen = rounds.play(min(8, longest) if is_last and not is_slow else few, counted=False, with_events=has_events)
+        per_call = {name: timed.done_us / timed.length for name, timed in seen.items()}
+        was_slow, is_slow = is_slow, max(per_call.values(), default=0.0) > SLOW_US
         if was_slow and is_slow:  # What is slow the first time alone is cold.
             break
     return per_call

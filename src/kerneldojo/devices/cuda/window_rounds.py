@@ -65,6 +65,8 @@ class Effort:
     warm_up_windows: int = 1
     """Short ones, before one of a few calls in which sides time their own: each costs as much as two that count. Calls
     that are known to be quick need none."""
+    is_slow: bool = False
+    """Whether a side has said before that its calls take long: then the first round that bears it out is the last."""
     slowness: float = 1.0
     """Of the cores; see `charges.charge`."""
     is_brisk: bool = False
@@ -92,6 +94,8 @@ class Rounds:
         self._effort = effort
         self._seldom = set[str]()
         """Sides that are known well enough."""
+        self.have_retired = False
+        """Whether who is not trusted has no more windows."""
         self._releasing: list[Side] = []
         """Sides that were told to free their outputs, and may still be at it."""
         self._stopwatch, self._sides, self._inputs = stopwatch, sides, inputs
@@ -112,11 +116,7 @@ class Rounds:
         millisecond or more. While it writes, the judge draws what it will sample; each further side, and who is trusted
         is the last, wakes while the judge looks at what the one before said.
         """
-        playing = [
-            side
-            for side in self._sides
-            if self._series[side.name].failed == pages.OK and (not counted or self._plays(side, length))
-        ]
+        playing = [side for side in self._sides if self._is_live(side) and (not counted or self._plays(side, length))]
         order = self._order(playing)
         self.rest(is_trusted=any(side.is_trusted for side in order[:1]))
         for side in order[:1]:
@@ -178,9 +178,10 @@ class Rounds:
     def relax(self) -> None:
         """Find sides that need not play in every round: those that are trusted, and known or sharp.
 
-        A reference is often slower than its candidate, so that its figure is sharp long before.
+        A reference is often slower than its candidate, so that its figure is sharp long before. Who plays alone plays
+        always.
         """
-        for side in self._sides:
+        for side in self._sides if not self.have_retired else ():
             if not side.is_trusted or len(self._series[side.name].windows) < ENOUGH_WINDOWS:
                 continue
             found = self._fitted().get(side.name) if side.is_decisive else None
@@ -188,6 +189,10 @@ class Rounds:
                 self._seldom.add(side.name)
             else:
                 self._seldom.discard(side.name)
+
+    def _is_live(self, side: Side) -> bool:
+        """Whether it may have more windows."""
+        return self._series[side.name].failed == pages.OK and (side.is_trusted or not self.have_retired)
 
     def _fitted(self) -> dict[str, Fit]:
         """The lines of the sides that matter and have not failed; asked for several times after a round."""
@@ -197,7 +202,7 @@ class Rounds:
                 {
                     side.name: self._series[side.name]
                     for side in self._sides
-                    if (side.is_decisive or side.is_trusted) and self._series[side.name].failed == pages.OK
+                    if (side.is_decisive or side.is_trusted) and self._is_live(side)
                 }
             )
         return self._found
@@ -241,7 +246,7 @@ class Rounds:
             return False
         if self.num_calls < effort.min_calls and seconds < PATIENCE * effort.seconds:
             return False
-        live = {side.name: side for side in self._sides if self._series[side.name].failed == pages.OK}
+        live = {side.name: side for side in self._sides if self._is_live(side)}
         decisive = [name for name, side in live.items() if side.is_decisive]
         found = self._fitted()
         is_sharp = all(name in found and found[name].relative_error <= effort.target_error for name in decisive)
