@@ -67,13 +67,14 @@ class Contestant:
         fails_at: int = -1,
         call_seconds: float = 0.0,
         is_quick_at: int = -1,
+        is_batched: bool = False,
         calls: list[int] | None = None,
         known: list[tuple[int, list[int]]] | None = None,
     ) -> None:
         self._known = [] if known is None else known
         self._calls = [] if calls is None else calls
         self.name, self._log, self._is_slow, self._fails_at = name, log, slow_to_release, fails_at
-        self._call_seconds, self._is_quick_at = call_seconds, is_quick_at
+        self._call_seconds, self._is_quick_at, self._is_batched = call_seconds, is_quick_at, is_batched
         self.arena = Arena()
         self.page = Page.open(self.arena.page.fd)
         self.thread = threading.Thread(target=self._serve, daemon=True)
@@ -91,7 +92,8 @@ class Contestant:
                 self._log.append((self.name, "window"))
                 self.page.taken()
                 self._calls.append(length)
-                time.sleep(length * self._call_seconds * (num != self._is_quick_at))
+                num_calls = 1 if self._is_batched and num else length  # Not when it warms up.
+                time.sleep(num_calls * self._call_seconds * (num != self._is_quick_at))
                 for call in range(length):
                     self.page.put_offset(call, call * LAYOUT.num_bytes)
                 num += 1
@@ -384,6 +386,45 @@ def test_where_there_is_time_for_calls_that_are_far_too_slow_they_are_timed_as_a
     assert len(found.series["contestant"].windows) > 4
 
 
+@pytest.mark.parametrize(
+    ("mine_us", "theirs_us", "seconds", "is_hopeless"),
+    [
+        ([81_000.0], [20_000.0], 0.15, True),
+        ([80_000.0], [20_000.0], 0.15, False),  # Four times as slow, and no more.
+        ([21_000.0], [50.0], 0.15, True),
+        ([20_000.0], [50.0], 0.15, False),
+        ([21_000.0], [50.0], 0.2, False),  # There is time for eight.
+        ([26_000.0], [50.0], 0.2, True),
+        ([26_000.0, 24_000.0], [50.0], 0.2, False),
+        ([26_000.0], [6_000.0, 7_000.0], 0.15, False),
+        ([], [50.0], 0.15, False),
+        ([26_000.0], [], 0.15, False),
+    ],
+)
+def test_hopeless_is_who_is_far_slower_and_takes_more_time_than_there_is(
+    mine_us: list[float], theirs_us: list[float], seconds: float, is_hopeless: bool
+) -> None:
+    sides: Any = [
+        SimpleNamespace(name=f"{is_trusted}{number}", is_trusted=is_trusted, is_decisive=not is_trusted)
+        for is_trusted, times in ((False, [*mine_us, 0.0]), (True, [*theirs_us, 0.0]))
+        for number in range(len(times))
+    ]
+    silent: Any = SimpleNamespace(name="twin", is_trusted=False, is_decisive=False)
+    per_call = {"twin": 10.0} | {
+        f"{is_trusted}{number}": one
+        for is_trusted, times in ((False, mine_us), (True, theirs_us))
+        for number, one in enumerate(times)
+    }
+    assert trials._is_hopeless([*sides, silent], per_call, Effort(seconds=seconds)) is is_hopeless
+
+
+@pytest.mark.usefixtures("slower")
+def test_who_is_slow_in_windows_of_one_call_alone_is_not_hopeless() -> None:
+    """Two of its calls take as long as one: whatever that is, it is looked at in as many windows as anybody's."""
+    found = race([], is_brisk=True, effort=replace(QUICKLY_OVER, is_slow=True), call_seconds=0.03, is_batched=True)
+    assert not found.is_hopeless
+
+
 @pytest.mark.usefixtures("slower")
 @pytest.mark.parametrize("is_quick_at", [2, 5])
 def test_who_only_seems_hopeless_is_timed_as_any_other(is_quick_at: int) -> None:
@@ -400,10 +441,12 @@ def test_who_fails_in_few_windows_leaves_the_reference_its_series() -> None:
     assert len(found.series["reference"].windows) >= QUICKLY_OVER.min_windows
 
 
-@pytest.mark.parametrize(("seconds", "before"), [(0.03, [2]), (0.0, [2, 8])])
+@pytest.mark.parametrize(("seconds", "before"), [(0.06, [2]), (0.03, [2, 8])])
 def test_what_is_said_to_be_slow_and_is_needs_one_round_before_any_counts(
     monkeypatch: pytest.MonkeyPatch, seconds: float, before: list[int]
 ) -> None:
+    """By what a call takes: two of the quicker ones take longer than one that is slow."""
+    monkeypatch.setattr(trials, "SLOW_US", 55_000.0)
     told: list[tuple[int, bool]] = []
     play = window_rounds.Rounds.play
 
