@@ -181,10 +181,15 @@ def batching(*, alone_us: float, sleep_us: float = 0.0, each_us: float = 1.0) ->
 
 
 def filled(
-    mine: Series, slowness: float, *, theirs_us: float = 50.0, reference_times: ReferenceTimes | None = None
+    mine: Series,
+    slowness: float,
+    *,
+    theirs_us: float = 50.0,
+    reference_times: ReferenceTimes | None = None,
+    is_hopeless: bool = False,
 ) -> Findings:
     both = {"contestant": mine, "reference": replace(series(theirs_us, 140.0, seed=1), is_trusted=True)}
-    result = Trials(series=both, watch=Watch([]), num_rounds=48, seconds=0.2)
+    result = Trials(series=both, watch=Watch([]), num_rounds=48, seconds=0.2, is_hopeless=is_hopeless)
     findings = Findings(
         Problem(name="p", source="pass"), Candidate(source="pass"), protocol("standard"), device="cuda:0"
     )
@@ -194,6 +199,12 @@ def filled(
     bench = SimpleNamespace(reference_times=reference_times, clock=SimpleNamespace(peak_bandwidth=lambda: 4.8e12))
     figures._fill(bench, findings, match, result, slowness)  # type: ignore[arg-type]
     return findings
+
+
+@pytest.mark.parametrize("is_hopeless", [False, True])
+def test_a_verdict_says_that_it_was_timed_in_few_calls(is_hopeless: bool) -> None:
+    notes = filled(long_calls(more_us=0.0), slowness=1.0, is_hopeless=is_hopeless).notes
+    assert [note for note in notes if "few calls" in note] == [figures.FEW_TRIALS] * is_hopeless
 
 
 def known(per_call_us: float) -> ReferenceTimes:

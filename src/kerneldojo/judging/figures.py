@@ -29,6 +29,8 @@ MAY_BE_LAUNCHES_US = 70.0
 """No launch binds what is slower: nearly all of the suite's kernels that differ between verdicts are quicker."""
 SCATTERED = "times scattered: of the intervals, the ends count that do the candidate no favour"
 """Said of a verdict in which one of the two figures is blurred."""
+FEW_TRIALS = "timed in few calls, for it takes far longer than the reference"
+"""Said of who is hopeless: see `trials.HOPELESS`."""
 MOSTLY = 0.7
 """Nor what the memory needs for the problem's own data for more than this part of it."""
 
@@ -203,6 +205,8 @@ def _fill(bench: Any, findings: Findings, match: Match, result: Trials, slowness
         findings.silenced_us = fits["twin"].per_call_us, fits["twin"].relative_error * fits["twin"].per_call_us
     if result.watch.reasons:
         findings.notes.append(f"the device was throttled while it was timed: {', '.join(result.watch.reasons)}")
+    if result.is_hopeless:
+        findings.notes.append(FEW_TRIALS)
     if charge.batched:
         findings.notes.append(f"charged as single calls: {charge.evidence}")
     if settled.is_doubtful:
