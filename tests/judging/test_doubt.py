@@ -12,6 +12,7 @@ import timed_series
 
 from kerneldojo.devices.cuda import head_starts
 from kerneldojo.devices.cuda.clock import Watch
+from kerneldojo.devices.cuda.fits import Window
 from kerneldojo.devices.cuda.series import Series, fits
 from kerneldojo.devices.cuda.trials import Trials
 from kerneldojo.judging import figures
@@ -205,6 +206,30 @@ def filled(
 def test_a_verdict_says_that_it_was_timed_in_few_calls(is_hopeless: bool) -> None:
     notes = filled(long_calls(more_us=0.0), slowness=1.0, is_hopeless=is_hopeless).notes
     assert [note for note in notes if "few calls" in note] == [figures.FEW_TRIALS] * is_hopeless
+
+
+def few_windows(*took_us: float) -> list[Window]:
+    """Two of one call and two of two; the second of each on a host that was slow just before."""
+    return [
+        Window(length, wall_us, prime_us=300.0 if turn % 2 else 110.0, turn=turn)
+        for turn, (length, wall_us) in enumerate(zip((1, 1, 2, 2), took_us, strict=True))
+    ]
+
+
+@pytest.mark.parametrize(("is_hopeless", "interval_ms"), [(False, (50.0, 50.0)), (True, (50.0, 52.0))])
+def test_the_interval_of_few_windows_holds_each_of_them(is_hopeless: bool, interval_ms: tuple[float, float]) -> None:
+    """Those on a quick host happen to say the same: no more is known for that."""
+    windows = few_windows(50_000.0, 52_000.0, 100_000.0, 104_000.0)
+    timing = filled(Series(windows), slowness=1.0, is_hopeless=is_hopeless).timing
+    assert timing is not None and timing.median_ms == pytest.approx(50.0, rel=0.001)
+    assert timing.confidence_interval_ms == pytest.approx(interval_ms, rel=0.001)
+
+
+def test_few_windows_that_scatter_are_charged_by_the_slowest() -> None:
+    """A call takes 50 ms by those on a quick host, and 80 by the others: no more than in the mean of all."""
+    windows = few_windows(50_000.0, 80_000.0, 100_000.0, 160_000.0)
+    timing = filled(Series(windows), slowness=1.0, is_hopeless=True).timing
+    assert timing is not None and timing.median_ms == pytest.approx(65.0, rel=0.001)
 
 
 def known(per_call_us: float) -> ReferenceTimes:

@@ -177,6 +177,8 @@ def _fill(bench: Any, findings: Findings, match: Match, result: Trials, slowness
         raise Ruling(Status.INFRASTRUCTURE_ERROR, "our fault: the device was disturbed during all windows")
     mine, theirs = fits["contestant"], fits["reference"]
     charge = charge_of(result.series, fits, "contestant", "reference", slowness)
+    if result.is_hopeless:
+        charge = charges.of_few(charge, result.series["contestant"].windows)
     settled = Settled(theirs.per_call_us, theirs.interval_us)
     if bench.reference_times is not None:
         settled = bench.reference_times.settle(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -76,6 +76,16 @@ def charge(
         return plain
     evidence = f"a call alone takes {alone_us:.1f} us, calls in a row {measured.per_call_us:.1f} us each"
     return Charge(alone_us, (max(alone_us - error, 0.0), alone_us + error), batched=True, evidence=evidence)
+
+
+def of_few(charge: Charge, windows: Sequence[Window]) -> Charge:
+    """The charge of a side that had few windows, each of calls so long that what is around them is nothing beside them.
+
+    Resampled, so few say little of how far they scatter: the interval has to hold what each of them says of a call.
+    """
+    each = [window.wall_us / window.length for window in windows]
+    low_us, high_us = charge.interval_us
+    return replace(charge, interval_us=(min(low_us, *each), max(high_us, *each)))
 
 
 def _is_beyond(estimate: tuple[float, float], limit_us: float) -> bool:
