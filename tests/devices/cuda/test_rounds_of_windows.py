@@ -369,9 +369,19 @@ def test_who_is_far_slower_than_its_reference_has_four_windows_and_the_reference
     assert len(lengths["reference"]) >= QUICKLY_OVER.min_windows
     assert lengths["reference"][:4] == lengths["contestant"]
     assert max(lengths["reference"][4:]) == 7
-    ((per_call_us,),) = asked
-    assert per_call_us < 30_000, "windows are as long as if the reference were alone"
+    told_us = [(window.done_us or 0.0) / window.length for window in found.series["reference"].windows[:4]]
+    assert asked == [[min(told_us)]], "windows are as long as if the reference were alone"
     assert found.fitted["contestant"].per_call_us > 25_000
+
+
+@pytest.mark.usefixtures("slower")
+def test_a_reference_that_plays_alone_has_as_much_time_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(window_rounds.Rounds, "is_over", lambda _, seconds: [asked.append(seconds), True][1])
+    found = race([], is_brisk=True, effort=QUICKLY_OVER, call_seconds=0.03)
+    assert found.is_hopeless
+    (seconds,) = asked
+    assert seconds <= found.seconds - trials.FEW_CALLS * 0.03, "that of who is hopeless does not count"
 
 
 @pytest.mark.usefixtures("slower")

@@ -76,7 +76,7 @@ def run(
     Raises:
         page.Late: a side took too long; and what a side's `check` raises.
     """
-    start = time.monotonic()
+    start = since = time.monotonic()
     series = {side.name: Series(is_trusted=side.is_trusted) for side in sides}
     watch = Watch()
     chance = random.SystemRandom()
@@ -89,6 +89,7 @@ def run(
         if _is_hopeless(sides, per_call, effort):
             per_call = _play_few(rounds, sides, series, chance, effort)
             watch.readings.append(device.read())
+            since = time.monotonic()  # Whoever plays on has as much time as ever.
         if per_call:
             longest = longest_window(list(per_call.values()), longest, effort.window_us)
         is_slow = max(per_call.values(), default=0.0) > SLOW_US
@@ -106,7 +107,7 @@ def run(
             rounds.play(lengths.pop(), counted=True)
             if rounds.count % ASK_EVERY == 0:
                 watch.readings.append(device.read())
-            if rounds.count >= min_windows and rounds.is_over(time.monotonic() - start):
+            if rounds.count >= min_windows and rounds.is_over(time.monotonic() - since):
                 break
         rounds.rest()
     finally:
@@ -133,20 +134,26 @@ def _play_few(
     """Four windows of who seems hopeless, which then retires; but not if the judge's own clock has seen better.
 
     They have one call or two, in an order that is drawn, both lengths in every other round, too: who plays in these
-    alone needs a line as well. What a call of each side that has more windows takes is returned, in microseconds.
+    alone needs a line as well. What a call of each side that has more windows takes is returned, in microseconds: of a
+    reference that then plays alone by what it says itself, for short windows are mostly what is around its calls.
     """
     (first, third), (second, fourth) = (chance.sample((1, 2), 2) for _ in range(2))
     for length in (first, second, third, fourth):
         rounds.play(length, counted=True)
-    quickest = {
-        side.name: min(window.wall_us / window.length for window in series[side.name].windows)
-        for side in sides
-        if series[side.name].windows
-    }
+    quickest = {side.name: _quickest_us(series[side.name]) for side in sides if series[side.name].windows}
     if not _is_hopeless(sides, quickest, effort):
         return quickest
     rounds.have_retired = True
-    return {side.name: quickest[side.name] for side in sides if side.is_trusted}
+    return {
+        side.name: _quickest_us(series[side.name], is_told=True)
+        for side in sides
+        if side.name in quickest and side.is_trusted
+    }
+
+
+def _quickest_us(one: Series, *, is_told: bool = False) -> float:
+    """What a call took in its quickest window, by the judge's clock or as the side told."""
+    return min((window.wall_us if not is_told else window.done_us or 0.0) / window.length for window in one.windows)
 
 
 def _warm_up(rounds: Rounds, longest: int, effort: Effort) -> dict[str, float]:
