@@ -4,8 +4,8 @@
     PYTHONPATH=src python benchmarks/endless.py --at-once 8 --num 60 --some 6 --kind naive
 
 While a kernel without an end runs no window of anybody's finds the device idle. It runs until an inquest ends it
-(`judging.inquest`), whether its candidate has `returned` or `waits` for it. A `naive` one, whose calls take a third of
-a second, ends; while it is timed everybody else waits. Judged are the ten problems of `throughput.py`: without such
+(`judging.inquest`), whether its candidate has `returned` or `waits` for it. A `naive` one, whose calls take a quarter
+of a second, ends; while it is timed everybody else waits. Judged are the ten problems of `throughput.py`: without such
 candidates, then with some, and then with these as they were once.
 """
 

@@ -56,17 +56,15 @@ def doubt(bench: Any, prepared: Prepared, findings: Findings, slowness: float) -
     if charge.batched:
         return "its calls looked batched"
     mine, theirs = series["contestant"].windows, series["reference"].windows
-    is_hopeless = prepared.result.is_hopeless
     is_convicted = _early_us(prepared.result) > head_starts.most_early_us(mine, theirs)
     low_us, high_us = charge.interval_us
     has_paid = head_starts.paid_us(mine, theirs) > (high_us - low_us) / 2
-    if is_convicted or (has_paid and not is_hopeless):
+    if is_convicted or (has_paid and not prepared.result.is_hopeless):
         return "it seemed to work before the clock"
     if high_us < 1000 * (_limit_ms(bench, findings) or 0.0):
         return "it seemed faster than the memory"
-    for name in _measured(bench, findings):
-        is_asked = name == "reference" or not is_hopeless
-        if is_asked and charges.is_blurred(fits[name].per_call_us, fits[name].interval_us):
+    for name in _measured(bench, findings, prepared.result):
+        if charges.is_blurred(fits[name].per_call_us, fits[name].interval_us):
             return f"the {name}'s times scattered"
     return ""
 
@@ -86,7 +84,7 @@ def slow_launches(
     fits = prepared.result.fitted
     if "contestant" not in fits or "reference" not in fits:
         return ""
-    for name in _measured(bench, findings):
+    for name in _measured(bench, findings, prepared.result):
         taken_us = fits[name].per_call_us
         is_busy = name == "contestant" and device_us is not None and not charges.host_bound(device_us, taken_us)
         if is_slowed(bench, findings, taken_us, slowness) and not is_busy:
@@ -100,10 +98,11 @@ def is_slowed(bench: Any, findings: Findings, taken_us: float, slowness: float) 
     return slowness > SLOW_HOST and taken_us < MAY_BE_LAUNCHES_US and not is_moving
 
 
-def _measured(bench: Any, findings: Findings) -> tuple[str, ...]:
-    """The sides whose figures count: not a reference's where it is known from earlier verdicts."""
+def _measured(bench: Any, findings: Findings, result: Trials) -> list[str]:
+    """The sides whose figures have to be sharp: not a reference's that is known from earlier verdicts, nor that of who
+    is hopeless."""
     is_known = bench.reference_times is not None and bench.reference_times.has(reference_key(findings))
-    return ("contestant",) if is_known else ("contestant", "reference")
+    return ["contestant"] * (not result.is_hopeless) + ["reference"] * (not is_known)
 
 
 def finish(bench: Any, prepared: Prepared, match: Match, findings: Findings, slowness: float) -> None:

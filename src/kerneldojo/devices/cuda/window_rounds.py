@@ -181,7 +181,9 @@ class Rounds:
         A reference is often slower than its candidate, so that its figure is sharp long before. Who plays alone plays
         always.
         """
-        for side in self._sides if not self.have_retired else ():
+        if self.have_retired:
+            return
+        for side in self._sides:
             if not side.is_trusted or len(self._series[side.name].windows) < ENOUGH_WINDOWS:
                 continue
             found = self._fitted().get(side.name) if side.is_decisive else None
