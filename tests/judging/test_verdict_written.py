@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from kerneldojo.episodes import PlayConfig, feedback
 from kerneldojo.judging.protocol import VERSION, protocol
 from kerneldojo.judging.ruling import Ruling, exploit
 from kerneldojo.judging.verdict import SLOW_HOST, Findings
+from kerneldojo.policies.teacher.feedback import read_feedback
 from kerneldojo.schema import Candidate, Problem, Roofline, Status, Timing
 
 
@@ -33,6 +37,20 @@ def test_of_one_that_passed_everything_is_told(findings: Findings) -> None:
     assert (told.speedup, told.kernel_ms, told.reference_ms, told.coverage) == (2.0, 0.5, 1.0, 0.75)
     assert (told.max_error, told.roofline, told.exploits, told.unverified) == (0.25, findings.roofline, (), None)
     assert told.protocol is not None and (told.protocol.name, told.protocol.version) == ("standard", VERSION)
+
+
+@pytest.mark.parametrize(
+    ("kernel_ms", "told"), [(0.5, "2.00"), (1.05, "0.95"), (10.0, "0.10"), (11.0, "0.091"), (26_000.0, "0.000038")]
+)
+def test_who_is_far_slower_is_not_said_to_be_no_times_as_fast(findings: Findings, kernel_ms: float, told: str) -> None:
+    findings.timing = Timing(source="measured", median_ms=kernel_ms)
+    evaluation = findings.evaluation(None)
+    assert evaluation.message == f"correct in every round; {told}x the speed of the reference (measured)"
+    read = feedback(evaluation, PlayConfig())
+    assert f"It is {told} times as fast as the reference" in read
+    request: Any = SimpleNamespace(episode=SimpleNamespace(turns=[SimpleNamespace(feedback=read)]), messages=[])
+    understood = read_feedback(request)
+    assert understood is not None and understood.speedup == float(told)
 
 
 def test_of_one_that_did_not_no_figure_counts(findings: Findings) -> None:

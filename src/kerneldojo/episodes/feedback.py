@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kerneldojo.episodes.config import PlayConfig
 from kerneldojo.schema import Answer, Evaluation, KernelTime, Status
+from kerneldojo.schema.figures import times
 
 MAX_MESSAGE = 1500
 """Longest message of the judge that is passed on, in characters."""
@@ -83,8 +84,8 @@ def _speed(evaluation: Evaluation) -> list[str]:
     if evaluation.speedup is None or evaluation.kernel_ms is None or evaluation.reference_ms is None:
         lines.append("There is no clock on this device, so its speed is not known.")
     else:
-        times = f"{_time(evaluation.kernel_ms)} against {_time(evaluation.reference_ms)} a call"
-        lines.append(f"It is {evaluation.speedup:.2f} times as fast as the reference{how}: {times}.")
+        both = f"{_time(evaluation.kernel_ms)} against {_time(evaluation.reference_ms)} a call"
+        lines.append(f"It is {times(evaluation.speedup)} times as fast as the reference{how}: {both}.")
     if evaluation.coverage is not None:
         lines.append(f"{evaluation.coverage:.0%} of the device's time was spent in your own kernels.")
     limit = evaluation.roofline

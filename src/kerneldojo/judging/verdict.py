@@ -23,6 +23,7 @@ from kerneldojo.schema import (
     Timing,
     Unverified,
 )
+from kerneldojo.schema.figures import times
 
 MAX_KERNELS = 64
 """Kernels that a verdict lists: a call may launch thousands, and a verdict is sent on and kept."""
@@ -140,7 +141,7 @@ class Findings:
         if self.speedup is None:
             return "correct in every round; this device has no clock"
         how = "modelled" if self.timing.source == "modeled" else "measured"
-        return f"correct in every round; {self.speedup:.2f}x the speed of the reference ({how})"
+        return f"correct in every round; {times(self.speedup)}x the speed of the reference ({how})"
 
     def _unverified(self) -> Unverified:
         return Unverified(outputs_matched=self.outputs_matched, speedup=self.naive_speedup or self.speedup)
