@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -25,3 +29,13 @@ def test_a_device_is_asked_for_its_properties_once(monkeypatch: pytest.MonkeyPat
     assert utils.get_device_properties(0) == {"max_shared_mem": 1000}
     assert utils.get_device_properties(1) == {"max_shared_mem": 1001}
     assert asked == [0, 1]
+
+
+@pytest.mark.gpu
+def test_who_prepares_leaves_no_file(tmp_path: Path) -> None:
+    program = "from kerneldojo.devices.cuda import warm\nwarm.prepare()\nassert warm.heap() is warm.heap()"
+    temporary, cache = tmp_path / "temporary", tmp_path / "cache"
+    temporary.mkdir()
+    places = {"TMPDIR": str(temporary), "TRITON_CACHE_DIR": str(cache)}
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, **places}, check=True, timeout=120)
+    assert list(temporary.iterdir()) == []

@@ -11,8 +11,6 @@ allocators lack, are answered from the heap; `torch.compile(mode="reduce-overhea
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ class Heap:
     """The contestant's allocator. Install it once a process, before torch uses CUDA; then open a region for it.
 
     Args:
-        library: path of the compiled allocator, see `compile_allocator`.
+        library: path of the compiled allocator, see `compile_allocator`. Not needed any more once this is made.
     """
 
     def __init__(self, library: Path) -> None:
@@ -113,20 +111,14 @@ class Heap:
 
 
 def compile_allocator(folder: Path) -> Path:
-    """The allocator's shared library in `folder`, compiled if it is not there; needs g++ and takes a second.
+    """The allocator's shared library, made in `folder`; needs g++ and takes a second.
 
     Raises:
         RuntimeError: it does not compile (with the compiler's message).
     """
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
-    library = folder / f"heap-{digest}.so"
-    if library.exists():
-        return library
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = library.with_suffix(f".{os.getpid()}")
-    command = ["g++", "-O2", "-std=c++20", "-shared", "-fPIC", "-o", str(temporary), str(SOURCE), "-ldl"]
+    library = folder / "heap.so"
+    command = ["g++", "-O2", "-std=c++20", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"the allocator does not compile:\n{done.stderr[:2000]}")
-    temporary.replace(library)
     return library

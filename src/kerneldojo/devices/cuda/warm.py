@@ -28,8 +28,8 @@ CUDA_ERROR_NOT_INITIALIZED = 3
 @cache
 def heap() -> Heap:
     """The process' allocator, installed on first use. Before that, torch must not have allocated on the device."""
-    folder = Path(tempfile.mkdtemp(prefix="dojo-allocator-"))
-    allocator = Heap(compile_allocator(folder))
+    with tempfile.TemporaryDirectory(prefix="dojo-allocator-") as folder:  # What is loaded needs no file any more.
+        allocator = Heap(compile_allocator(Path(folder)))
     allocator.install()
     return allocator
 
