@@ -31,8 +31,6 @@ class Task:
     """Devices that may serve it."""
     futures: list[Future[Evaluation]] = field(default_factory=list[Future[Evaluation]])
     is_running: bool = False
-    is_shared: bool = True
-    """Whether equal jobs join it; not so for one that was asked afresh."""
     problem: str = field(init=False)
     """Hash of its problem, which is asked for by everybody who looks at the queue."""
     num_overtaken: int = 0

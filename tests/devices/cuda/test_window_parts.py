@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kerneldojo.contestant import tree
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda.inputs import Layout, num_sets, set_bytes
 from kerneldojo.devices.cuda.memory import OutOfRegionError, span
@@ -195,4 +196,21 @@ def test_absurd_counts_of_outputs_are_cut() -> None:
     page.go(3)
     theirs.wait_go(1)
     theirs.done(pages.OK, 1 << 40)
-    assert page.offsets(3).shape == (3, pages.MAX_OUTPUTS)
+    assert page.offsets(3).shape == (3, pages.MAX_PLACES // 3)
+
+
+@pytest.mark.parametrize("num_outputs", [0, 1, 2, 33, 300, tree.MAX_LEAVES])
+def test_a_page_tells_of_all_outputs_of_as_many_calls_as_a_window_may_have(num_outputs: int) -> None:
+    length = pages.most_calls(num_outputs)
+    assert 2 <= length <= pages.MAX_CALLS
+    page = Page.create((1,))
+    theirs = Page.open(page.fd)
+    page.go(length)
+    theirs.wait_go(1)
+    places = np.arange(length * num_outputs)
+    for place in places.tolist():
+        theirs.put_offset(place, place)
+    theirs.put_span(length - 1, 5000)
+    theirs.done(pages.OK, num_outputs)
+    assert np.array_equal(page.offsets(length), places.reshape(length, num_outputs))
+    assert page.spans_us(length)[-1] == 5.0

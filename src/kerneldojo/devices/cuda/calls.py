@@ -196,8 +196,8 @@ class CallLoop:
                 kept.append(output)
                 return 1
         placed = [self._placed(tensor) for tensor in self._tensors(output)]
-        if len(placed) > pages.MAX_OUTPUTS:
-            raise NotPlain(f"more than {pages.MAX_OUTPUTS} output tensors")
+        if (index + 1) * len(placed) > pages.MAX_PLACES:
+            raise NotPlain(f"{len(placed)} output tensors, more than it had before")
         for number, tensor in enumerate(placed):
             offset = self._heap_base + tensor.data_ptr() - self._heap_start
             self._page.put_offset(index * len(placed) + number, offset)

@@ -119,11 +119,6 @@ class Device:
         """Memory in use by everybody, the driver's own reserve included."""
         return int(_nvml().nvmlDeviceGetMemoryInfo(self._handle).used)
 
-    def memory_by_process(self) -> dict[int, int]:
-        """Bytes by process id, for processes with a context. In containers other processes' ids may be missing."""
-        processes = _nvml().nvmlDeviceGetComputeRunningProcesses(self._handle)
-        return {int(process.pid): int(process.usedGpuMemory or 0) for process in processes}
-
 
 @contextmanager
 def watched(device: Device) -> Generator[Watch]:

@@ -24,16 +24,17 @@ from kerneldojo.devices.cuda import stamps
 
 MAX_CALLS = 256
 """Most calls in one window."""
-MAX_OUTPUTS = 32
-"""Most tensors that one call may return."""
+MAX_PLACES = 8192
+"""Most outputs of one window, all its calls together: the page has a place for each. A line needs windows of two
+calls, and no call may return as many as half of these (`contestant.tree.MAX_LEAVES`)."""
 
-_LAST = 64 + MAX_CALLS * MAX_OUTPUTS + MAX_CALLS
+_LAST = 64 + MAX_PLACES + MAX_CALLS
 _WORDS = _LAST + stamps.BLOCK_BYTES // 8
 _BYTES = -(-8 * _WORDS // mmap.PAGESIZE) * mmap.PAGESIZE
 _MAGIC = 0x6F6A6F646B65726E
 _GO, _LENGTH, _FLAGS, _LAST_AT, _LAST_BYTES, _PLACEBOS = 8, 9, 10, 11, 12, 13
 _DONE, _STATE, _COUNT, _TAKEN = 16, 17, 18, 19
-_OFFSETS, _SPANS = 64, 64 + MAX_CALLS * MAX_OUTPUTS
+_OFFSETS, _SPANS = 64, 64 + MAX_PLACES
 
 WITH_EVENTS = 1
 """Flag of a window: the contestant also times each call with CUDA events."""
@@ -58,8 +59,13 @@ units of the core's other thread, and that thread's launches may be what is time
 WANTS_DEVICE = 77
 """Exit code of a process that has no page, and so no memory of the device's, when something in it begins to use it."""
 
-OK, FAILED, NOT_PLAIN, TOO_MANY = 0, 1, 2, 3
-"""How a window ended, as the contestant says: an exception, an output that is no plain tensor, too many outputs."""
+OK, FAILED, NOT_PLAIN = 0, 1, 2
+"""How a window ended, as the contestant says: an exception, an output that is no plain tensor."""
+
+
+def most_calls(num_outputs: int) -> int:
+    """How many calls a window may have whose calls return so many tensors each."""
+    return min(MAX_CALLS, MAX_PLACES // max(1, num_outputs))
 
 
 class Late(Exception):
@@ -176,7 +182,7 @@ class Page:
 
     def offsets(self, length: int) -> npt.NDArray[np.int64]:
         """Where each call's outputs lie, as the contestant says: (length, outputs a call), a copy, unchecked."""
-        count = max(0, min(self._words[_COUNT], MAX_OUTPUTS))
+        count = max(0, min(self._words[_COUNT], MAX_PLACES // max(1, length)))
         return self._array[_OFFSETS : _OFFSETS + length * count].reshape(length, count).copy()
 
     def spans_us(self, length: int) -> list[float]:

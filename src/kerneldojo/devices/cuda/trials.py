@@ -82,7 +82,7 @@ def run(
     chance = random.SystemRandom()
     rounds = Rounds(stopwatch, sides, inputs, series, inspect, still, chance, effort)
     has_spare = inputs.count >= FEW_SETS  # The last set is for calls that nobody times.
-    longest = min(inputs.count - has_spare, pages.MAX_CALLS, *(room(side) for side in sides))
+    longest = min(inputs.count - has_spare, *(room(side) for side in sides))
     try:
         per_call = _warm_up(rounds, longest, effort)
         rounds.is_warmed = has_spare and bool(per_call) and max(per_call.values()) < WARMED_US
@@ -176,5 +176,6 @@ def _warm_up(rounds: Rounds, longest: int, effort: Effort) -> dict[str, float]:
 
 
 def room(side: Side) -> int:
-    """How many calls' outputs a side's heap has room for, two at least: a slope needs them."""
-    return max(2, side.arena.outputs_bytes // max(1, set_bytes(side.layouts)))
+    """How many calls' outputs a side's heap and page have room for, two at least: a slope needs them."""
+    num_fitting = side.arena.outputs_bytes // max(1, set_bytes(side.layouts))
+    return max(2, min(num_fitting, pages.most_calls(len(side.layouts))))
