@@ -103,6 +103,24 @@ def test_what_was_written_can_be_said_again(inputs: InputSets, stamped: bool) ->
             assert list(map(bits, inputs.written(index))) == kept[index], "whatever has been looked at"
 
 
+def test_who_plays_next_meets_what_the_first_one_met_whatever_that_one_wrote(inputs: InputSets) -> None:
+    for _ in range(3):
+        inputs.refresh(LENGTH)
+        drawn = inputs.draw_stamp(LENGTH)
+        drawn.exchange()
+        drawn.settle()
+        met = [list(map(bits, views(inputs, index))) for index in range(LENGTH)]
+        for _ in range(2):
+            for index in range(LENGTH):
+                for tensor in views(inputs, index):
+                    tensor.zero_()
+            inputs.restore()
+            drawn.exchange()
+            drawn.settle()
+            assert [list(map(bits, views(inputs, index))) for index in range(LENGTH)] == met
+        assert [list(map(bits, inputs.written(index))) for index in range(LENGTH)] == met
+
+
 def test_a_part_of_the_first_set_comes_last_and_is_written_if_nobody_does(inputs: InputSets) -> None:
     for _ in range(10):
         inputs.refresh(LENGTH)

@@ -21,6 +21,7 @@ class InProcess:
     def __init__(self, source: str) -> None:
         self.module = types.ModuleType("problem")
         exec(compile(source, "problem.py", "exec"), self.module.__dict__)
+        self._called: dict[str, torch.nn.Module] = {}
 
     def _prepare(self, input_seed, init_seed, distribution, training):
         torch.manual_seed(input_seed)
@@ -35,14 +36,18 @@ class InProcess:
         return inputs, model.train(training)
 
     def run(
-        self, *, input_seed, init_seed, call_seed=0, distribution="own", variants=("native",), training=True
+        self, *, input_seed, init_seed, call_seed=0, distribution="own", variants=("native",), training=True, anew=True
     ) -> Outcome:
         try:
             inputs, model = self._prepare(input_seed, init_seed, distribution, training)
+            if anew:
+                self._called.clear()
             outputs: dict[str, list[torch.Tensor]] = {}
             facts: dict[str, Any] = {}
             for variant in variants:
-                own, clone = arguments_in(variant, inputs), instance_in(variant, model)
+                if variant not in self._called:
+                    self._called[variant] = instance_in(variant, model)
+                own, clone = arguments_in(variant, inputs), self._called[variant]
                 footprint = Footprint()
                 with ExitStack() as stack:
                     stack.enter_context(torch.no_grad())

@@ -163,9 +163,28 @@ def test_dropout_is_judged_in_eval_and_noise_not_at_all() -> None:
 
 
 @pytest.mark.parametrize(
+    "init",
+    ["self.calls = nn.Buffer(torch.zeros(()))", "self.calls = torch.zeros(())"],
+    ids=["in a buffer", "in an attribute"],
+)
+def test_an_answer_that_depends_on_the_calls_before_is_judged_in_eval_or_not_at_all(init: str) -> None:
+    report = _audit("torch.tanh(x + self.calls.add_(1.0))", init=init)
+    assert report.status == "invalid"
+    assert "two calls of one instance differ" in report.reason
+    report = _audit("torch.tanh(x + (self.calls.add_(1.0) if self.training else 0.0))", init=init)
+    assert report.status != "invalid"
+    assert report.mode == "eval"
+    assert "mindful of the calls before in training mode, judged in eval" in report.notes
+    report = _audit("torch.tanh(x) + 0.0 * self.calls.add_(1.0)", init=init)
+    assert report.status != "invalid"
+    assert report.mode == "train", "who counts and does not tell may count"
+
+
+@pytest.mark.parametrize(
     ("forward", "message"),
     [
         ("x @ x", "RuntimeError"),
+        ("(x, x.to(torch.float8_e4m3fn))", "output 1 is of float8_e4m3fn"),
         ("None", "no tensor"),
         ("x.log()", "NaN"),
         ("x[:0]", "no tensor"),

@@ -84,6 +84,9 @@ def _ran(
     with torch.no_grad(), _precision(platform, variant), called as record, footprint:
         outputs = record.outputs = instance(*own)
         platform.synchronize()
+    for number, tensor in enumerate(tree.tensors(outputs)):
+        if not platform.is_ours(tensor):
+            raise ValueError(f"output {number} is on {tensor.device}, not on the device that is asked")
     if isinstance(footprint, Footprint):
         answer["peak_bytes"], answer["reduction_length"] = footprint.peak_bytes, footprint.reduction_length
     if variant == "native":
@@ -96,11 +99,19 @@ def _ran(
             if not torch.equal(before[key], value)
         ],
         "work": record.work,
+        "returns_inputs": _in_memory_of(tree.tensors(own), tree.tensors(outputs)),
     }
     if answer["mutates_inputs"] and not command.get("footprint"):
         left = [platform.place(tensor, packer).model_dump() for tensor in tree.tensors(own)]
         found["inputs"] = [[str(place), slot] for place, slot in enumerate(left)]
     return found
+
+
+def _in_memory_of(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> list[int]:
+    """Which outputs lie in the memory of an input."""
+    theirs = {tensor.untyped_storage().data_ptr() for tensor in inputs if tensor.numel()}
+    found = enumerate(outputs)
+    return [number for number, one in found if one.numel() and one.untyped_storage().data_ptr() in theirs]
 
 
 def needed_bytes(instances: dict[str, nn.Module], platform: Platform, command: dict[str, Any]) -> dict[str, Any]:

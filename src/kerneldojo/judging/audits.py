@@ -52,10 +52,11 @@ class RunnerReference:
         distribution: str = "own",
         variants: Sequence[Variant] = ("native",),
         training: bool = True,
+        anew: bool = True,
     ) -> Outcome:
         """See `problems.reference.Reference.run`."""
         try:
-            state = self._construct(init_seed, training, distribution)
+            state = self._construct(init_seed, training, distribution) if anew else {}
             inputs, expected = self.reference.answer(
                 "audit", input_seed, call_seed, tuple(variants), distribution, footprint=True
             )

@@ -107,6 +107,7 @@ def prepare(match: Match, drawn: list[Any], region: SharedRegion, findings: Find
     compile_baseline(reference, sets["reference"], findings)
     expected = reference.expect("timed", drawn[0], ("native",), secret_seed())
     outputs, changes_inputs = [Layout.of(tensor) for tensor in expected.outputs["native"]], expected.mutates_inputs
+    inputs.may_change = changes_inputs
     del expected  # There may be no room for both.
     reference.post_ready(sets["reference"])
     try:

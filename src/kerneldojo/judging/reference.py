@@ -52,6 +52,8 @@ class Expected:
     """As `buffers`, of the other variants by name."""
     inputs_after: dict[str, list[torch.Tensor]] = field(default_factory=dict[str, list[torch.Tensor]])
     """Input tensors as the call leaves them, by variant, where it writes into them (and no footprint was asked for)."""
+    returns_inputs: frozenset[int] = frozenset()
+    """Which outputs of the native call lie in the memory of an input."""
 
     def runs(self, index: int) -> dict[str, torch.Tensor]:
         """One output tensor, by variant."""
@@ -232,6 +234,7 @@ class Reference:
                 if answer["mutates_inputs"]
             },
             other_buffers={name: self.hosted.take_named(answer["variants"][name]["buffers"]) for name in variants[1:]},
+            returns_inputs=frozenset(map(int, native["returns_inputs"])),
         )
 
     def needed_bytes(self, instance: str, inputs: Any, seed: int) -> list[int]:

@@ -191,16 +191,17 @@ class Match:
         self.prepare(name, distribution)
         question = self._question(name, distribution)
         node = self.contestant.hosted.give(question.inputs)
-        first = self._call(question, node, hold="first" if repeat else None, steady=False)
+        first, lasting = self._call(question, node, hold="first" if repeat else None, steady=False)
         self.seen.first_call_seconds = self.seen.first_call_seconds or first.elapsed
         if repeat:
-            before = remember(first.outputs)
+            before = remember([first.outputs[index] for index in lasting])
             del first, question  # There may be no room for two of them.
             question = self._question(name, distribution)
             node = self.contestant.hosted.rewrite(node, question.inputs)
             self._call(question, node, hold=None, steady=True)
             del question
-            if not before.equals(self.contestant.recall("first").outputs):
+            recalled = self.contestant.recall("first").outputs
+            if not before.equals([recalled[index] for index in lasting]):
                 raise Ruling(
                     Status.INCORRECT, "the result of a call was overwritten by the next call (reused output buffer)"
                 )
@@ -213,7 +214,9 @@ class Match:
         inputs, expected = self.reference.answer(name, secret_seed(), seed, variants, distribution)
         return Question(name, seed, distribution, inputs, expected)
 
-    def _call(self, question: Question, node: Any, *, hold: str | None, steady: bool) -> Answer:
+    def _call(self, question: Question, node: Any, *, hold: str | None, steady: bool) -> tuple[Answer, list[int]]:
+        """What the contestant answers, if that is right, and which outputs the next call must leave as they are: all
+        but those that lie in an input, on both sides."""
         delivery = self.delivery
         inputs = remember(tensors(question.inputs))
         if question.expected is not None:
@@ -231,7 +234,8 @@ class Match:
             names = [delivery.pairs.get(name, name) for name in expected.buffers]
             own = self.contestant.state(question.name, names)
             check_buffers(own, expected, length, delivery, distribution=distribution)
-        return answer
+        inputs_own = [at for at in expected.returns_inputs if answer.kinds[at].get("aliases_input") is True]
+        return answer, [at for at in range(len(answer.outputs)) if at not in inputs_own]
 
     def _answers(self, question: Question, node: Any, hold: str | None) -> tuple[Answer, Expected]:
         name, seed, variants = question.name, question.seed, self.conduct.variants

@@ -5,7 +5,7 @@ another seed's answer, an input itself, or the answer of a model with other weig
 distribution of inputs that decides, for every output taken alone that some such answer fits.
 
 It is *invalid* if it cannot be judged at all: its code fails, its outputs are not finite, or two runs with equal
-inputs and weights differ.
+inputs and weights differ, be it two calls of one instance: of those that are timed nobody counts how many there were.
 
 Along the way the audit settles what the judge needs to know: mode, oracle, distributions, the longest sum, memory,
 and the traffic that no kernel can avoid.
@@ -31,13 +31,15 @@ from kerneldojo.problems.source import ProblemError, check_source
 from kerneldojo.problems.suitability import Suitability
 from kerneldojo.schema import Problem
 
-VERSION = "16"
+VERSION = "17"
 """Raised whenever a change could move what an audit finds: what was found before is then forgotten."""
 SEEDS = 3
 SAME = 1e-2
 """Two runs whose difference has an rms beyond this part of the output's are not the same (atomics differ far less)."""
 ROUNDINGS = 64.0
 """What differs by fewer of them, in parts of the output's rms, does not depend on the random state."""
+STATEFUL, RANDOM = "mindful of the calls before", "random"
+"""What makes a problem not repeatable."""
 MOST_NUDGED = 1 << 30
 """Bytes; whether larger problems are sensitive is not asked: their outputs are many, and there may be no room."""
 SCATTERED = 1.05
@@ -181,37 +183,53 @@ def _without_content(outcome: Outcome | None) -> Outcome | None:
 
 
 def _settle_mode(findings: _Findings, reference: Reference, seed: int) -> None:
-    """Find the mode in which the random state does not matter."""
+    """Find the mode in which neither the random state matters nor what was called before."""
+    reason = ""
     for training in (True, False):
         first = findings.first if training and findings.first else _first(reference, seed, training=training)
         findings.first, findings.training = first, training
+        _check_kinds(first)
         _check_outputs(first)
-        if _is_repeatable(reference, first, seed, training=training):
+        earlier, reason = reason, _whatever_matters(reference, first, seed, training=training)
+        if not reason:
             if not training:
-                findings.notes += ("random in training mode, judged in eval",)
+                findings.notes += (f"{earlier} in training mode, judged in eval",)
             return
-    raise ProblemError("not repeatable: two runs with equal inputs and weights differ, also in eval mode")
+    what = "two calls of one instance" if reason == STATEFUL else "two runs with equal inputs and weights"
+    raise ProblemError(f"not repeatable, for it is {reason}: {what} differ, also in eval mode")
 
 
-def _is_repeatable(reference: Reference, first: Outcome, seed: int, *, training: bool) -> bool:
-    """Whether the random state does not matter, not even a little: noise of a per cent makes ten of them tolerable.
+def _whatever_matters(reference: Reference, first: Outcome, seed: int, *, training: bool) -> str:
+    """What answers depend on beside inputs and weights, if only a little: noise of a per cent makes ten tolerable.
 
-    What differs a little under another state may be the order of atomic sums. Then it differs under the same one too.
+    The instance of the first run, which must be the reference's last one, is called again under another random state.
+    What differs a little then may be the order of atomic sums. Then it differs in a run like the first one, too.
     """
     own = first.outputs["native"]
 
-    def again(call_seed: int) -> Sequence[torch.Tensor]:
-        outcome = reference.run(input_seed=seed + 1, init_seed=seed, call_seed=call_seed, training=training)
+    def again(call_seed: int, *, anew: bool = True) -> Sequence[torch.Tensor]:
+        outcome = reference.run(input_seed=seed + 1, init_seed=seed, call_seed=call_seed, training=training, anew=anew)
         return outcome.outputs["native"]
 
     roundings = [ROUNDINGS * torch.finfo(y.dtype).eps for y in own if y.is_floating_point()]
-    other = again(seed + 2)
-    if not same(own, other, SAME):
-        return False
-    if same(own, other, min([SAME, *roundings])):
-        return True
+    close = min([SAME, *roundings])
+    other = again(seed + 2, anew=False)
+    if same(own, other, close):
+        return ""
+    is_far = not same(own, other, SAME)
     del other  # There may be no room for three of them.
-    return not all(map(torch.equal, own, again(seed + 1)))
+    if not is_far and not all(map(torch.equal, own, again(seed + 1))):
+        return ""
+    return STATEFUL if same(own, again(seed + 2), close) else RANDOM
+
+
+def _check_kinds(outcome: Outcome) -> None:
+    """See that nothing is of a kind with which torch cannot reckon; what is made of it within a call may be."""
+    for what, tensors in (("input", outcome.inputs), ("output", outcome.outputs["native"])):
+        for number, one in enumerate(tensors):
+            if one.is_floating_point() and one.element_size() == 1:
+                name = str(one.dtype).removeprefix("torch.")
+                raise ProblemError(f"{what} {number} is of {name}: hand its bytes over as uint8, view(torch.{name})")
 
 
 def _check_outputs(outcome: Outcome) -> None:

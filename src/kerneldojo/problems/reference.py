@@ -55,7 +55,7 @@ class Outcome:
 
 
 class Reference(Protocol):
-    """Runs a problem's `Model`; each call is a fresh draw of inputs and a fresh instance.
+    """Runs a problem's `Model`; each call is a fresh draw of inputs and, but where it says so, a fresh instance.
 
     Equal arguments must give equal inputs and weights: `get_inputs` and `get_init_inputs` run right after the global
     generators were seeded with `input_seed` and `init_seed`, and constants of `nn.init` are replaced by draws under
@@ -71,6 +71,7 @@ class Reference(Protocol):
         distribution: str = "own",
         variants: Sequence[Variant] = ("native",),
         training: bool = True,
+        anew: bool = True,
     ) -> Outcome:
         """Draw inputs, construct the module and call it once in each variant, each time from the same state.
 
@@ -81,6 +82,8 @@ class Reference(Protocol):
             distribution: one of `distributions.NAMES`.
             variants: arithmetics to run in.
             training: the module's mode; True is as constructed.
+            anew: False calls the instance of the last run once more, whatever that has left in it; its state's bytes
+                are not told.
 
         Raises:
             ReferenceFailed: the problem's code raised, ended or hung, in any of these steps.

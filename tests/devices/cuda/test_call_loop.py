@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from kerneldojo.contestant import tree
+from kerneldojo.contestant.arena import Slot
 from kerneldojo.devices.cuda import calls
 from kerneldojo.devices.cuda.calls import CallLoop
 
@@ -61,3 +63,36 @@ def test_an_output_with_holes_is_told_as_the_judge_reads_it(monkeypatch: pytest.
         offset, kept = noted(made, output)
         assert offset == kept.data_ptr() - heap.data_ptr() == 32 * 4
         assert torch.equal(kept, wanted)
+
+
+def test_an_output_outside_of_the_heap_is_copied_in_the_order_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view of an input, say: the judge reads it as it lay in the rounds."""
+    monkeypatch.setattr(calls, "_collect", lambda value, found, _: found.append(value))
+    heap, elsewhere = torch.zeros(64), torch.arange(32.0).view(8, 4)
+
+    def beside(tensor: torch.Tensor) -> torch.Tensor:
+        return heap[: tensor.numel()].as_strided(tensor.shape, tensor.stride()).copy_(tensor)
+
+    monkeypatch.setattr(torch.Tensor, "clone", beside)
+    for output in (elsewhere, elsewhere.t()):
+        offset, kept = noted(loop(heap), output)
+        assert (offset, kept.stride()) == (0, output.stride())
+        assert torch.equal(kept, output)
+
+
+def test_an_empty_output_is_told_to_lie_where_one_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "_collect", lambda value, found, _: found.append(value))
+    made = loop(torch.zeros(64))
+    made._heap_base = 512
+    assert noted(made, torch.empty(0, 3))[0] == 512
+
+
+def test_outputs_may_be_as_deep_as_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    value: Any = torch.ones(1)
+    for _ in range(tree.MAX_DEPTH):
+        value = [value]
+    tree.encode(value, lambda _: Slot(offset=0, shape=[1], stride=[1], dtype="float32"))
+    found: list[torch.Tensor] = []
+    calls._collect(value, found, 0)
+    assert len(found) == 1

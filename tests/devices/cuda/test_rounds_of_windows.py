@@ -116,12 +116,16 @@ class Inputs:
 
     count = NUM_SETS
     num_stamps = 0
+    may_change = False
 
     def __init__(self, log: Log) -> None:
         self._log = log
 
     def refresh(self, length: int) -> None:
         self._log.append(("judge", "write"))
+
+    def restore(self) -> None:
+        self._log.append(("judge", "restore"))
 
     def draw_stamp(self, length: int) -> Any:
         self.num_stamps += 1
@@ -305,6 +309,18 @@ def test_nobody_else_runs_from_before_the_reference_is_timed_until_the_round_has
     assert all(log.index(("judge", "flush"), stop) < log.index(("reference", "prime"), stop) for stop in stops), (
         "what was launched before is seen by the flush and by the bringing in of the context"
     )
+
+
+@pytest.mark.parametrize("is_brisk", [False, True])
+def test_inputs_that_a_side_may_change_are_written_once_more_for_each_that_follows(
+    monkeypatch: pytest.MonkeyPatch, is_brisk: bool
+) -> None:
+    monkeypatch.setattr(Inputs, "may_change", True)
+    log: Log = []
+    race(log, is_brisk=is_brisk)
+    story = [what for _, what in log if what in ("write", "restore", "window")]
+    rounds = " ".join(story).split("write ")[1:]
+    assert {one.strip() for one in rounds} == {"window restore window", "window restore window restore window"}
 
 
 @pytest.mark.parametrize("is_brisk", [False, True])

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from kerneldojo.contestant import tree
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda import stamps
 from kerneldojo.devices.cuda.arena import CudaArena
@@ -199,21 +200,23 @@ class CallLoop:
         if (index + 1) * len(placed) > pages.MAX_PLACES:
             raise NotPlain(f"{len(placed)} output tensors, more than it had before")
         for number, tensor in enumerate(placed):
-            offset = self._heap_base + tensor.data_ptr() - self._heap_start
-            self._page.put_offset(index * len(placed) + number, offset)
+            within = tensor.data_ptr() - self._heap_start if tensor.numel() else 0  # What is empty lies nowhere.
+            self._page.put_offset(index * len(placed) + number, self._heap_base + within)
         kept.append(placed)
         return len(placed)
 
     def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor itself if it lies in the heap without holes, else a copy that does.
+        """The tensor itself if it lies in the heap without holes, else a copy that does, in the order it had if that
+        has none, as `CudaPlatform.place` makes it: the judge reads it by that.
 
         Raises:
             torch.OutOfMemoryError: there is no room for it. Where it lies then the judge cannot look, and would take it
                 for a lie.
         """
-        if self._is_inside(tensor) and self._is_dense(tensor):
+        is_dense = self._is_dense(tensor)
+        if is_dense and self._is_inside(tensor):
             return tensor
-        copy = tensor.contiguous() if not tensor.is_contiguous() else tensor.clone()
+        copy = tensor.clone() if is_dense else tensor.contiguous()
         if copy.numel() and not self._is_inside(copy):
             raise torch.OutOfMemoryError("CUDA out of memory: outputs of timed calls do not fit beside what is in use")
         return copy
@@ -244,10 +247,10 @@ def _collect(value: Any, found: list[torch.Tensor], depth: int) -> None:
         if not value.is_cuda or value.layout != torch.strided:
             raise NotPlain("an output is not a dense tensor on the device")
         found.append(value)
-    elif depth < 16 and isinstance(value, list | tuple):
+    elif depth <= tree.MAX_DEPTH and isinstance(value, list | tuple):
         for item in value:
             _collect(item, found, depth + 1)
-    elif depth < 16 and isinstance(value, dict):
+    elif depth <= tree.MAX_DEPTH and isinstance(value, dict):
         for item in value.values():
             _collect(item, found, depth + 1)
     elif value is not None and kind not in (bool, int, float, str):

@@ -24,7 +24,7 @@ from kerneldojo.devices.cuda.comparison import can_compare, compare
 from kerneldojo.devices.cuda.content import exchangeable, write
 from kerneldojo.devices.cuda.draws import Integers
 from kerneldojo.devices.cuda.memory import SharedRegion, span
-from kerneldojo.devices.cuda.recipes import COPIED, Kind, Way, draw_recipes, rotation, segments
+from kerneldojo.devices.cuda.recipes import COPIED, Kind, Recipes, Way, draw_recipes, rotation, segments
 from kerneldojo.devices.cuda.rotation import WORDS, Rotation, can_launch, flat, launch, num_words
 from kerneldojo.devices.cuda.stamps import Extent, Stamp, Swap, WordRanges, draw_exchange, draw_swap
 from kerneldojo.problems.pieces import pieces
@@ -87,6 +87,8 @@ class InputSets:
         self._region = region
         self.num_fresh = 0
         """Sets that were written last, the first ones."""
+        self.may_change = False
+        """Whether calls write to them, as the reference does itself: then whoever plays next has them `restored`."""
         self._offsets: list[list[int]] = []
         position = 0
         for _ in range(count):
@@ -106,6 +108,8 @@ class InputSets:
         self._words = region.tensor(0, (region.size // 4,), (1,), torch.int32)
         self._recipes = draw_recipes(count, self._num_bases, self._kinds)
         """What each set is made of, once it is written."""
+        self._fresh = self._recipes
+        """Of the sets that were written last."""
         self._addresses = [_addresses(column) for column in zip(*self._places, strict=True)]
         self._source_addresses = [_addresses(drawn) for drawn in self._sources]
         self._ranges = [found for tensor in range(len(self.layouts)) if (found := self._exchangeable(tensor))]
@@ -138,8 +142,18 @@ class InputSets:
     def refresh(self, length: int) -> None:
         """Write new content into the first `length` sets. Asynchronous."""
         self._stamp, self.num_fresh = None, length
-        recipes = draw_recipes(length, self._num_bases, self._kinds)
-        self._recipes.put(recipes)
+        self._fresh = draw_recipes(length, self._num_bases, self._kinds)
+        self._recipes.put(self._fresh)
+        self._write(self._fresh)
+
+    def restore(self) -> None:
+        """Write what `refresh` wrote last once more, the stamp still to come: for whoever is timed after one whose
+        calls may have changed it. Asynchronous."""
+        self._write(self._fresh)
+        if self._stamp is not None:
+            self._stamp.begin_again()
+
+    def _write(self, recipes: Recipes) -> None:
         for tensor, (kind, bases) in enumerate(zip(self._kinds, self._bases, strict=True)):
             first = self._places[0][tensor]
             if kind.way in COPIED and can_launch(first):

@@ -184,6 +184,10 @@ class Stamp:
         if self._swap is not None:
             self._one.copy_(self._last)
 
+    def begin_again(self) -> None:
+        """Nothing is done yet: the content was written once more."""
+        self._is_exchanged = self._is_settled = self._is_undone = False
+
     def undo(self) -> None:
         """Undo in all sets what was done, once nobody is timed on them any more: asynchronously.
 

@@ -136,6 +136,8 @@ class Rounds:
                 plan = plans.get(side.layouts) or plans.setdefault(side.layouts, draw_plan(length, side.layouts, near))
                 if side.is_trusted and counted:
                     stack.enter_context(self._still())
+                if self._inputs.may_change and side is not order[0]:
+                    self._inputs.restore()
                 with _told_of(side):
                     result = self._stopwatch.time(
                         side,
