@@ -129,7 +129,7 @@ def told(identity: str, entry: Any, evaluation: Any, at: str) -> dict[str, Any]:
         wrong = ""
     except AssertionError as error:
         wrong = str(error)[:1000] or "refused by the suite"
-    kept = {"status", "message", "speedup", "coverage", "kernel_ms", "stage_seconds", "notes"}
+    kept = {"status", "message", "speedup", "coverage", "timing", "reference_timing", "stage_seconds", "notes"}
     exploits = [one.name for one in evaluation.exploits]
     return {"id": identity, "wrong": wrong, **evaluation.model_dump(mode="json", include=kept), "exploits": exploits}
 

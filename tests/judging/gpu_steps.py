@@ -149,6 +149,8 @@ class Windows:
         self.num, self.num_ticking, self.num_moved = 0, 0, 0
         self.num_doubtful = 0
         """Series, of the first ones, that make calls look batched."""
+        self.num_scattered = 0
+        """Series, of the first ones, whose times scatter."""
         self.is_host_slow = False
         """Whether launches may bind what is timed, on cores that were slow: unless kernels take `BUSY_US` of a call."""
         self.is_hopeless = False
@@ -206,7 +208,10 @@ class Windows:
         return right
 
     def doubt(self, *_: Any) -> str:
-        return "its calls looked batched" if self.num <= self.num_doubtful else ""
+        return "its calls looked batched" if self.num <= self.num_doubtful else self.scatter()
+
+    def scatter(self, *_: Any) -> str:
+        return "the contestant's times scattered" if self.num <= self.num_scattered else ""
 
     def slow_launches(self, *at: Any) -> str:
         device_us = at[4] if len(at) > 4 else None

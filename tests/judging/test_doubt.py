@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import timed_series
 
-from kerneldojo.devices.cuda import head_starts
+from kerneldojo.devices.cuda import charges, head_starts
 from kerneldojo.devices.cuda.clock import Watch
 from kerneldojo.devices.cuda.fits import Window
 from kerneldojo.devices.cuda.series import Series, fits
@@ -71,6 +71,23 @@ def test_where_nothing_was_measured_there_is_nothing_to_doubt(left_out: str) -> 
     one.windows[:] = one.windows[:1]
     mine, theirs = (one, series(20.0, 140.0)) if left_out == "contestant" else (series(20.0, 300.0), one)
     assert doubt(mine, theirs=theirs, slowness=2.0) == ""
+
+
+@pytest.mark.parametrize("num_windows", [10, 48])
+def test_a_host_that_stalls_once_makes_times_scatter_where_there_are_few(num_windows: int) -> None:
+    """Of ten windows four are long: in one of twenty samples of these most are the one with the stall."""
+    mine = series(20.0, 110.0)
+    del mine.windows[num_windows:]
+    assert doubt(mine) == ""
+    mine.windows[3] = replace(mine.windows[3], wall_us=mine.windows[3].wall_us + 300_000.0)
+    fit = fits({"contestant": mine})["contestant"]
+    charged = charges.no_less(fit.per_call_us, fit.interval_us, fit.mean_us)
+    if num_windows == 48:
+        assert doubt(mine) == ""
+        assert charged == pytest.approx(20.0, rel=0.02)
+    else:
+        assert "scattered" in doubt(mine)
+        assert charged > 1000.0
 
 
 def test_what_looks_batched_is_timed_again() -> None:

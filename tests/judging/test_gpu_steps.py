@@ -409,6 +409,26 @@ def test_a_series_in_doubt_is_run_once_more(
     assert any("timed twice" in note for note in findings.notes) == (num_series == 2)
 
 
+@pytest.mark.parametrize(("num_doubtful", "num_scattered", "num_series"), [(0, 1, 2), (0, 2, 3), (1, 2, 3), (9, 9, 3)])
+def test_a_second_series_that_says_little_is_run_once_more_and_no_third(
+    bench: HostBench, windows: Windows, tmp_path: Path, num_doubtful: int, num_scattered: int, num_series: int
+) -> None:
+    windows.num_doubtful, windows.num_scattered = num_doubtful, num_scattered
+    findings = passed(judge(bench, HONEST, tmp_path))
+    assert windows.num == num_series
+    assert any("a third time" in note for note in findings.notes) == (num_series == 3)
+
+
+def test_so_is_one_that_was_asked_for_slow_cores_alone(bench: HostBench, windows: Windows, tmp_path: Path) -> None:
+    windows.is_host_slow = True
+    passed(judge(bench, HONEST, tmp_path))
+    assert windows.num == 2
+    windows.num, windows.num_scattered = 0, 2
+    windows.doubt = lambda *_: ""  # type: ignore[method-assign]
+    passed(judge(bench, HONEST, tmp_path))
+    assert windows.num == 3
+
+
 def test_a_runner_that_waited_too_long_is_not_used_again(
     bench: HostBench, windows: Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,20 @@ def doubt(bench: Any, prepared: Prepared, findings: Findings, slowness: float) -
         return "it seemed to work before the clock"
     if high_us < 1000 * (_limit_ms(bench, findings) or 0.0):
         return "it seemed faster than the memory"
+    return scatter(bench, prepared, findings)
+
+
+def scatter(bench: Any, prepared: Prepared, findings: Findings) -> str:
+    """That a figure of the last series says little, or nothing; of it the end would count that does no favour. A host
+    that stalls for a third of a second in one of ten windows can make a call of 20 us look like one of 2,000 so.
+
+    Args:
+        bench, prepared, findings: as for `doubt`.
+    """
+    assert prepared.result is not None
+    fits = prepared.result.fitted
+    if "contestant" not in fits or "reference" not in fits:
+        return ""
     for name in _measured(bench, findings, prepared.result):
         if charges.is_blurred(fits[name].per_call_us, fits[name].interval_us):
             return f"the {name}'s times scattered"

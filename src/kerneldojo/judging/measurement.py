@@ -114,7 +114,7 @@ class Measurement:
         return True
 
     def _time(self, series: Prepared) -> None:
-        """The series, once more where it should not stand alone, and the profile."""
+        """The series, once more where it should not stand alone (and where that then says little), and the profile."""
         bench, findings = self.bench, self.findings
 
         def measure() -> None:
@@ -130,6 +130,9 @@ class Measurement:
         if doubt or slow:
             findings.notes.append(f"timed twice: in the first series {doubt or slow}")
             bench.measure_alone(self.guest, findings, measure, self._of_candidate)
+            if scatter := figures.scatter(bench, series, findings):
+                findings.notes.append(f"timed a third time: in the second series {scatter}")
+                bench.measure_alone(self.guest, findings, measure, self._of_candidate)
         slowness = self.guest.slowness  # Of these windows: the profile may have one of its own.
         if slow:
             bench.second_series.remember(was_worth_it=slowness <= max(SLOW_HOST, first / QUICKER))

@@ -1,12 +1,17 @@
 """Honest kernels as people write them: each must give what torch gives."""
 
 import functools
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+from kerneldojo.devices.interpreter import UnsupportedOnDevice
 
 
 @triton.jit
@@ -300,3 +305,29 @@ def test_persistent_kernel_sized_by_warm_up():
     assert triton.runtime.driver.active.utils.get_device_properties(0)["multiprocessor_count"] == 132
     warm[(5, 1, 1)](x, o, 8, 8, 8)
     torch.testing.assert_close(o, x.softmax(-1))
+
+
+@gluon.jit
+def in_gluon(x, n: gl.constexpr):
+    i = gl.arange(0, n, layout=gl.BlockedLayout([1], [32], [1], [0]))
+    gl.store(x + i, gl.load(x + i) + 1)
+
+
+def test_gluon_is_unsupported_and_not_wrong():
+    with pytest.raises(UnsupportedOnDevice, match="Gluon needs a GPU"):
+        in_gluon[(1,)](torch.zeros(32, device="cuda"), 32)
+
+
+@triton.jit
+def from_a_thread(x, o, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(o + i, tl.load(x + i) * 2)
+
+
+def test_threads_may_launch_at_once():
+    inputs = [torch.randn(64 * 32, device="cuda") for _ in range(8)]
+    outputs = [torch.empty_like(x) for x in inputs]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda pair: from_a_thread[(64,)](*pair, B=32), zip(inputs, outputs, strict=True)))
+    for x, o in zip(inputs, outputs, strict=True):
+        assert torch.equal(o, 2 * x)

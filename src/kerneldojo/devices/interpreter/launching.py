@@ -9,6 +9,7 @@ that CUDA refuses.
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ import torch.utils._python_dispatch as dispatch
 import triton.language as tl
 from triton.backends.compiler import BaseBackend
 from triton.backends.nvidia.compiler import CUDAOptions
+from triton.experimental.gluon._runtime import GluonJITFunction
 from triton.runtime.interpreter import InterpretedFunction, TensorHandle
 from triton.runtime.jit import KernelParam, create_function_from_signature
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -34,6 +36,8 @@ from kerneldojo.devices.interpreter.tally import Tally
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 """Largest grid that CUDA launches."""
 OPTIONS = frozenset(CUDAOptions.__dataclass_fields__)
+_AT_WORK = threading.RLock()
+"""Held by the thread whose programs are run."""
 
 
 @dataclass
@@ -140,6 +144,8 @@ def install() -> None:
     patched.run = _run
     patched.__call__ = _call
     patched.rewrite = rewritten
+    gluon: Any = GluonJITFunction
+    gluon.run = _refuse_gluon
 
 
 def rewritten(kernel: Any) -> Callable[..., Any]:
@@ -157,6 +163,11 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
     function = rewritten(self)
     check_called(self.fn, function)
     return function(*args, **kwargs)
+
+
+def _refuse_gluon(*_: Any, **__: Any) -> None:
+    """Launch what was never interpreted: its layouts are a GPU's."""
+    raise UnsupportedOnDevice("Gluon needs a GPU; the interpreter runs Triton alone")
 
 
 def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
@@ -191,9 +202,14 @@ def _normal_grid(grid: Any, arguments: dict[str, Any]) -> tuple[int, int, int]:
 
 
 def _execute(launch: Launch) -> None:
+    with _AT_WORK:  # Of several threads one after the other, as on a device.
+        if STATE.builder.grid_idx is not None:
+            raise UnsupportedOnDevice("a kernel launched another kernel")
+        _run_programs(launch)
+
+
+def _run_programs(launch: Launch) -> None:
     builder = STATE.builder
-    if builder.grid_idx is not None:
-        raise UnsupportedOnDevice("a kernel launched another kernel")
     function = rewritten(launch.function)
     check_called(launch.function.fn, function)
     constexprs = launch.binder.constexprs
