@@ -97,6 +97,27 @@ class ModelNew(nn.Module):
         write[(rows,)](cache, new, 3, n, cache.stride(0), BLOCK=128)
         return cache
 """
+SCALE = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def scale(x_ptr, w_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    x, w = tl.load(x_ptr + row * n + at, at < n), tl.load(w_ptr + at, at < n)
+    tl.store(y_ptr + row * n + at, x * w, at < n)
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(96))
+
+    def forward(self, x):
+        y = torch.empty_like(x)
+        scale[(x.shape[0],)](x, self.w, y, x.shape[1], BLOCK=128)
+        return self.w, y
+"""
+"""Hands out its weight."""
 X = "torch.randn(64, 96)"
 CACHE = "torch.randn(8, 16, 96), torch.randn(8, 96)"
 
@@ -136,12 +157,25 @@ KINDS = {
     "text and nothing": problem(
         "return x * 2 if how == 'twice' and y is None else x", f"{X}, 'twice', None", "x, how, y"
     ),
+    "sparse within": problem("return torch.sparse.mm(x.relu().to_sparse(), x.t())"),
     "eight bits as bytes": problem(
         "return x.view(torch.float8_e4m3fn).float() * 2",
         "torch.randn(64, 96).to(torch.float8_e4m3fn).view(torch.uint8)",
     ),
 }
 """By what inputs and outputs are of."""
+TABLE = Problem(
+    name="table",
+    source=SOURCE.replace("(self)", "(self, table, config)", 1)
+    .replace("return []", "return [torch.arange(96.0), {{'scales': (2.0, 3.0), 'of': torch.ones(3)}}]")
+    .format(
+        init="self.table, self.of = table, config['of']\n        self.register_buffer('same', table)",
+        arguments="x",
+        forward="return x * self.table + self.of.sum() * self.same",
+        inputs="torch.randn(64, 96)",
+    ),
+)
+"""Its constructor is given tensors, and keeps them as they are."""
 REFUSED = {
     "eight-bit input": (problem("return x.float() * 2", f"{X}.to(torch.float8_e4m3fn)"), "input 0 is of float8_e4m3fn"),
     "eight-bit output": (problem("return x * 3, (x * 2).to(torch.float8_e5m2)"), "output 1 is of float8_e5m2"),
@@ -179,6 +213,12 @@ def test_who_returns_what_the_reference_does_passes(judge: Judge, device: str, n
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_tensors_that_a_constructor_is_given_are_its_own(judge: Judge, device: str) -> None:
+    found = verdict(judge, device, TABLE, COPY)
+    assert found.status is Status.PASSED, found.message
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_judged_is_refused_in_one_line(judge: Judge, device: str, name: str) -> None:
     one, reason = REFUSED[name]
@@ -206,6 +246,16 @@ def test_who_works_in_place_as_the_reference_does_passes(judge: Judge, device: s
     found = verdict(judge, device, cache, WRITE)
     assert found.status is Status.PASSED, found.message
     assert verdict(judge, device, cache, WRITE.replace("new, 3, n", "new, 4, n")).status is Status.INCORRECT
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_who_hands_out_its_weight_as_the_reference_does_passes(judge: Judge, device: str) -> None:
+    found = verdict(judge, device, PLACES["weight"], SCALE)
+    assert found.status is Status.PASSED, found.message
+    kept = SCALE.replace("y = torch.empty_like(x)", "self.y = y = getattr(self, 'y', x * 0)")
+    found = verdict(judge, device, PLACES["weight"], kept)
+    assert found.status is Status.INCORRECT, "it keeps the other output, too"
+    assert "reused output buffer" in found.message
 
 
 @pytest.mark.parametrize("device", DEVICES)

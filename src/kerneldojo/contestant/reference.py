@@ -100,6 +100,7 @@ def _ran(
         ],
         "work": record.work,
         "returns_inputs": _in_memory_of(tree.tensors(own), tree.tensors(outputs)),
+        "returns_state": _in_memory_of(_kept(instance), tree.tensors(outputs)),
     }
     if answer["mutates_inputs"] and not command.get("footprint"):
         left = [platform.place(tensor, packer).model_dump() for tensor in tree.tensors(own)]
@@ -107,9 +108,16 @@ def _ran(
     return found
 
 
-def _in_memory_of(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> list[int]:
-    """Which outputs lie in the memory of an input."""
-    theirs = {tensor.untyped_storage().data_ptr() for tensor in inputs if tensor.numel()}
+def _kept(instance: nn.Module) -> list[torch.Tensor]:
+    """What a module keeps from call to call: parameters, buffers, and tensors that are plain attributes."""
+    attributes = [value for module in instance.modules() for value in vars(module).values()]
+    plain = [value for value in attributes if isinstance(value, torch.Tensor)]
+    return [*instance.parameters(), *instance.buffers(), *plain]
+
+
+def _in_memory_of(kept: list[torch.Tensor], outputs: list[torch.Tensor]) -> list[int]:
+    """Which outputs lie in the memory of other tensors."""
+    theirs = {tensor.untyped_storage().data_ptr() for tensor in kept if tensor.numel()}
     found = enumerate(outputs)
     return [number for number, one in found if one.numel() and one.untyped_storage().data_ptr() in theirs]
 

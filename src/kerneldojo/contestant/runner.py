@@ -110,7 +110,8 @@ class Runner:
         return self._construct(command, self._packer(command))
 
     def _construct(self, command: dict[str, Any], packer: Packer) -> dict[str, Any]:
-        arguments = tree.decode(command["arguments"], self._platform.input_view)
+        # Copies: an instance may keep them, and where they lie something else will lie after this.
+        arguments = tree.decode(command["arguments"], lambda slot: self._platform.input_view(slot).clone())
         positional, named = split_init_inputs(arguments)
         seed_everything(command["seed"])
         entry = getattr(self._module, command["entry_point"])

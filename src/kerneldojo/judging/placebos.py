@@ -104,7 +104,7 @@ def _called(guest: Guest, one: Side, length: int, patience: float, flags: int = 
     page.put_last(0, page.last(0))  # The inputs are as they should be.
     page.go(length, flags)
     nap(guest, one, patience)
-    offsets = page.offsets(length)
+    offsets = one.told(length)
     return offsets if page.state == pages.OK and one.holds(offsets) else None
 
 

@@ -47,6 +47,8 @@ class Prepared:
     hosted: dict[str, Hosted]
     """The sides by name."""
     reference_changes_inputs: bool = False
+    kept: frozenset[int] = frozenset()
+    """Outputs that the reference keeps from call to call."""
     """Whether the problem's own code writes to its inputs."""
     call_seconds: float = math.inf
     """What a call of the contestant took, as it says."""
@@ -107,7 +109,7 @@ def prepare(match: Match, drawn: list[Any], region: SharedRegion, findings: Find
     compile_baseline(reference, sets["reference"], findings)
     expected = reference.expect("timed", drawn[0], ("native",), secret_seed())
     outputs, changes_inputs = [Layout.of(tensor) for tensor in expected.outputs["native"]], expected.mutates_inputs
-    inputs.may_change = changes_inputs
+    inputs.may_change, kept = changes_inputs, expected.returns_state
     del expected  # There may be no room for both.
     reference.post_ready(sets["reference"])
     try:
@@ -123,6 +125,7 @@ def prepare(match: Match, drawn: list[Any], region: SharedRegion, findings: Find
         layouts=[Layout.of(tensor) for tensor in answer.outputs],
         hosted=hosted,
         reference_changes_inputs=changes_inputs,
+        kept=kept,
         call_seconds=answer.elapsed,
     )
 

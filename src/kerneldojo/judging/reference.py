@@ -54,6 +54,8 @@ class Expected:
     """Input tensors as the call leaves them, by variant, where it writes into them (and no footprint was asked for)."""
     returns_inputs: frozenset[int] = frozenset()
     """Which outputs of the native call lie in the memory of an input."""
+    returns_state: frozenset[int] = frozenset()
+    """And which in that of a parameter, a buffer or another tensor that the module keeps."""
 
     def runs(self, index: int) -> dict[str, torch.Tensor]:
         """One output tensor, by variant."""
@@ -235,6 +237,7 @@ class Reference:
             },
             other_buffers={name: self.hosted.take_named(answer["variants"][name]["buffers"]) for name in variants[1:]},
             returns_inputs=frozenset(map(int, native["returns_inputs"])),
+            returns_state=frozenset(map(int, native["returns_state"])),
         )
 
     def needed_bytes(self, instance: str, inputs: Any, seed: int) -> list[int]:

@@ -63,6 +63,7 @@ def run(
             is_decisive=is_decisive,
             is_trusted=name == "reference",
             every=2 if name == "twin" else 1,
+            kept=prepared.kept,
         )
     inspection = Inspection(
         sides, prepared.inputs, bench.stopwatch, may_change_inputs=prepared.reference_changes_inputs

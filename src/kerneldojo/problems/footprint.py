@@ -39,9 +39,10 @@ class Footprint(Dispatching):
         result = func(*args, **(kwargs or {}))
         outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         self.reduction_length = max(self.reduction_length, terms_per_output(func.name(), args, outputs))
-        known = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)}
+        known = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves(args) if _has_storage(leaf)}
         for tensor in outputs:
-            self._follow(tensor, known)
+            if _has_storage(tensor):
+                self._follow(tensor, known)
         return result
 
     def _follow(self, tensor: torch.Tensor, known: set[int]) -> None:
@@ -62,6 +63,11 @@ class Footprint(Dispatching):
         if entry[1] == 0:
             self._bytes -= entry[0]
             del self._live[key]
+
+
+def _has_storage(value: Any) -> bool:
+    """Whether it is a tensor with one memory of its own, as sparse ones are not: what they hold is not counted."""
+    return isinstance(value, torch.Tensor) and value.layout == torch.strided
 
 
 def terms_per_output(name: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> int:

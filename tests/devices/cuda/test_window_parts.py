@@ -2,6 +2,9 @@
 
 import threading
 import time
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +18,7 @@ from kerneldojo.devices.cuda.inputs import Layout, num_sets, set_bytes
 from kerneldojo.devices.cuda.memory import OutOfRegionError, span
 from kerneldojo.devices.cuda.page import Late, Page
 from kerneldojo.devices.cuda.sampling import BLOCK_BYTES, draw_plan, logical_indices, scaled
-from kerneldojo.devices.cuda.window import disjoint
+from kerneldojo.devices.cuda.window import Side, disjoint
 
 
 @given(shape=st.lists(st.integers(1, 5), max_size=4), order=st.randoms(use_true_random=False))
@@ -99,6 +102,40 @@ def test_outputs_that_share_memory_are_found() -> None:
     assert not disjoint(np.array([[0], [4096], [0]]), [512])
     assert disjoint(np.array([[0, 0], [512, 512]]), [512, 512])  # one call may return a tensor twice
     assert not disjoint(np.array([[0, 4096], [8192, 100]]), [4096, 64])
+
+
+def test_what_is_empty_may_lie_anywhere_and_nothing_else_may() -> None:
+    layouts = (Layout((0, 3), (3, 1), torch.float32), Layout((8,), (1,), torch.float32))
+    page = Page.create((1,))
+    theirs = Page.open(page.fd)
+    arena: Any = SimpleNamespace(page=page, heap=SimpleNamespace(size=4096), base=lambda _: 512)
+    side = Side("contestant", arena, layouts, lambda: None)
+
+    def told(*places: int) -> np.ndarray:
+        page.go(2)
+        theirs.wait_go(1)
+        for place, offset in enumerate(places):
+            theirs.put_offset(place, offset)
+        theirs.done(pages.OK, len(places) // 2)
+        return side.told(2)
+
+    offsets = told(-4096, 1024, -4096, 2048)
+    assert offsets.tolist() == [[512, 1024], [512, 2048]]
+    assert side.holds(offsets)
+    assert disjoint(offsets, side.lengths)
+    assert not side.holds(told(512, -4096, 512, 2048))
+    assert told(-4096, 1024).tolist() == [[-4096], [1024]], "it has another number of outputs"
+    assert not side.holds(told(-4096, 1024))
+
+
+def test_what_a_reference_keeps_may_lie_in_one_place_in_all_calls() -> None:
+    layouts = (Layout((96,), (1,), torch.float32), Layout((64, 96), (96, 1), torch.float32))
+    arena: Any = None
+    side = Side("contestant", arena, layouts, lambda: None)
+    places = np.array([[0, 4096], [0, 65536]])
+    assert not disjoint(places, side.lengths)
+    assert disjoint(places, replace(side, kept=frozenset({0})).lengths)
+    assert not disjoint(np.array([[0, 4096], [0, 4096]]), replace(side, kept=frozenset({0})).lengths)
 
 
 def test_views_outside_of_a_region_are_refused() -> None:

@@ -14,12 +14,13 @@ from typing import Any
 
 import torch
 
-from kerneldojo.contestant import tree
 from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda import stamps
 from kerneldojo.devices.cuda.arena import CudaArena
 from kerneldojo.devices.cuda.heap import Heap
 
+MOST_DEPTH = 16
+"""Of nested outputs: as deep as they may be elsewhere (`contestant.tree.MAX_DEPTH`)."""
 PATIENCE_SECONDS = 120.0
 """A contestant that waits longer for the next window gives up."""
 
@@ -200,8 +201,8 @@ class CallLoop:
         if (index + 1) * len(placed) > pages.MAX_PLACES:
             raise NotPlain(f"{len(placed)} output tensors, more than it had before")
         for number, tensor in enumerate(placed):
-            within = tensor.data_ptr() - self._heap_start if tensor.numel() else 0  # What is empty lies nowhere.
-            self._page.put_offset(index * len(placed) + number, self._heap_base + within)
+            offset = self._heap_base + tensor.data_ptr() - self._heap_start
+            self._page.put_offset(index * len(placed) + number, offset)
         kept.append(placed)
         return len(placed)
 
@@ -247,10 +248,10 @@ def _collect(value: Any, found: list[torch.Tensor], depth: int) -> None:
         if not value.is_cuda or value.layout != torch.strided:
             raise NotPlain("an output is not a dense tensor on the device")
         found.append(value)
-    elif depth <= tree.MAX_DEPTH and isinstance(value, list | tuple):
+    elif depth <= MOST_DEPTH and isinstance(value, list | tuple):
         for item in value:
             _collect(item, found, depth + 1)
-    elif depth <= tree.MAX_DEPTH and isinstance(value, dict):
+    elif depth <= MOST_DEPTH and isinstance(value, dict):
         for item in value.values():
             _collect(item, found, depth + 1)
     elif value is not None and kind not in (bool, int, float, str):

@@ -98,6 +98,8 @@ class Side:
     """Whether its windows tell what a window costs around its calls: the reference runner's do."""
     every: int = 1
     """It has a window in every so many rounds."""
+    kept: frozenset[int] = frozenset()
+    """Outputs that may lie in one place in all calls: the reference returns what its module keeps."""
 
     @cached_property
     def places(self) -> tuple[Integers, Integers]:
@@ -108,10 +110,30 @@ class Side:
         return np.array(last, dtype=np.int64), np.array(items, dtype=np.int64)
 
     @cached_property
+    def lengths(self) -> list[int]:
+        """Bytes of each output that must be each call's own."""
+        return [0 if number in self.kept else layout.num_bytes for number, layout in enumerate(self.layouts)]
+
+    @cached_property
     def blocks(self) -> torch.Tensor:
         """Its heap as overlapping blocks, one starting at every byte."""
         heap = self.arena.heap
         return heap.tensor(0, (heap.size - BLOCK_BYTES + 1, BLOCK_BYTES), (1, 1), torch.uint8)
+
+    def told(self, length: int) -> Integers:
+        """Where it says that the outputs of each call of a window lie, unchecked: (length, outputs a call).
+
+        What is empty lies nowhere, and is taken to lie where its heap begins.
+        """
+        offsets = self.arena.page.offsets(length)
+        if self.empty and offsets.shape[1] == len(self.layouts):
+            offsets[:, self.empty] = self.arena.base(self.arena.heap)
+        return offsets
+
+    @cached_property
+    def empty(self) -> list[int]:
+        """Outputs that hold nothing."""
+        return [number for number, layout in enumerate(self.layouts) if not layout.num_bytes]
 
     def holds(self, offsets: Integers) -> bool:
         """Whether what it says of its outputs' places is possible: (length, outputs a call)."""
@@ -213,7 +235,7 @@ class Stopwatch:
                 taken = time.perf_counter_ns()
                 state = page.wait_done(deadline, side.check)
             done = time.perf_counter_ns()
-            offsets = page.offsets(length)
+            offsets = side.told(length)
             in_bounds = state == pages.OK and side.holds(offsets)
             if in_bounds:
                 side.rows(offsets, plan, out=self._numpy)
@@ -235,7 +257,7 @@ class Stopwatch:
             prime_us=prime_us,
             state=state,
             in_bounds=in_bounds,
-            disjoint=in_bounds and disjoint(offsets, [layout.num_bytes for layout in side.layouts]),
+            disjoint=in_bounds and disjoint(offsets, side.lengths),
             sample=Sample(plan, private, side.layouts) if in_bounds else None,
             offsets=offsets,
             spans_us=tuple(page.spans_us(length)) if with_events else (),
