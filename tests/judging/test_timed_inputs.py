@@ -287,7 +287,7 @@ def test_the_first_timed_call_has_the_outputs_that_it_should_have(outputs: list[
     """Else samples are looked up where the reference has nothing, and an index out of bounds breaks the device."""
     region: Any = Region(1 << 16)
     hosted: Any = SimpleNamespace(arena=SimpleNamespace(base=lambda _: 0, inputs=region), give=lambda _: {})
-    expected = SimpleNamespace(outputs={"native": [torch.zeros(8)]}, mutates_inputs=False)
+    expected = SimpleNamespace(outputs={"native": [torch.zeros(8)]}, mutates_inputs=False, returns_state=frozenset())
     told_of: list[str] = []
     reference = SimpleNamespace(hosted=hosted, expect=lambda *_: expected)
     reference.post_ready = lambda sets: told_of.append("ready")
