@@ -60,6 +60,24 @@ assert (TARGET.backend, TARGET.arch) == ("cuda", 80) and torch.cuda.get_device_c
 BLOCK = 256 if PROPERTIES["multiprocessor_count"] == 108 else None
 plain = torch.compile(lambda x: 3 * x)  # Dynamo finds torch.cuda as it is now.
 """
+LAUNCHES = """
+x = torch.ones(1000, device="cuda")
+y = torch.empty_like(x)
+triple[(4,)](x, y, 1000, BLOCK=BLOCK)
+warm = triple.warmup(x, y, 1000, BLOCK=BLOCK, grid=(4,))
+warm._init_handles()
+assert warm.n_regs > 0
+
+
+@triton.autotune([triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 256})], key=["n"])
+@triton.jit
+def tuned(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, 3 * tl.load(x_ptr + at, mask=at < n), mask=at < n)
+
+
+tuned[lambda meta: (triton.cdiv(1000, meta["BLOCK"]),)](x, y, 1000)
+"""
 REFUSES = """\
 BLOCK = 256
 if not os.environ.get("TRITON_INTERPRET"):
@@ -69,6 +87,13 @@ if not os.environ.get("TRITON_INTERPRET"):
 
 def test_a_source_may_ask_for_the_device_when_it_is_imported():
     evaluation = judge(PROBLEM, Candidate(source=SOURCE.format(first=ASKS)), device="model:a100")
+    assert evaluation.status is Status.PASSED, evaluation.message
+
+
+@pytest.mark.parametrize("device", ["cpu", "model:a100"])
+def test_a_source_may_launch_its_kernels_when_it_is_imported(device: str):
+    source = SOURCE.format(first="BLOCK = 256") + LAUNCHES
+    evaluation = judge(PROBLEM, Candidate(source=source), device=device)
     assert evaluation.status is Status.PASSED, evaluation.message
 
 

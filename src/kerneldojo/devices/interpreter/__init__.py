@@ -76,11 +76,13 @@ def prepare() -> None:
 def pose() -> None:
     """Only answer as the emulated GPU would (`torch.cuda`, Triton's driver), where kernels are compiled and not run.
 
-    Sources ask at import: which device is active, what it is capable of, how much shared memory it has.
+    Sources ask at import: which device is active, what it is capable of, how much shared memory it has. Some launch
+    their kernels, to have them compiled: here nothing comes of that.
     """
     from kerneldojo.devices.interpreter import driver, emulation
 
     driver.install()
+    driver.launch_nothing()
     emulation.install()
 
 
