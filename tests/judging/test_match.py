@@ -201,6 +201,43 @@ def test_a_second_call_has_new_content_at_the_old_place_and_the_first_result_is_
     assert match.seen.first_call_seconds == 0.5
 
 
+@pytest.mark.parametrize("outputs", [[], [torch.zeros(64)], [torch.zeros(64)] * 2])
+def test_who_recalls_something_else_is_wrong_and_no_fault_of_ours(
+    meeting: Meeting, monkeypatch: pytest.MonkeyPatch, outputs: list[torch.Tensor]
+) -> None:
+    match, _, _ = meeting()
+    answer = Answer(outputs, [{} for _ in outputs], None, [], [], 0.0)
+    monkeypatch.setattr(Candidate, "recall", lambda *_: answer)
+    with pytest.raises(Ruling, match="reused output buffer"):
+        match.play_round(0, repeat=True)
+
+
+@pytest.mark.parametrize("is_handed_back", [False, True])
+@pytest.mark.parametrize("claims", [False, True])
+def test_an_input_that_both_hand_back_is_no_reused_buffer(
+    meeting: Meeting, monkeypatch: pytest.MonkeyPatch, is_handed_back: bool, claims: bool
+) -> None:
+    match, _, candidate = meeting(lambda x: x.mul_(2), writes=True)
+    expected = Problem._expected
+
+    def told(self: Problem, inputs: list[torch.Tensor]) -> Expected:
+        left = {"native": [2 * inputs[0]]}
+        at = frozenset({0}) if is_handed_back else frozenset()
+        return replace(expected(self, inputs), inputs_after=left, returns_inputs=at)
+
+    def read(self: Candidate, output: torch.Tensor, elapsed: float) -> Answer:
+        return Answer([output.clone()], [{"aliases_input": claims}], None, [], [], elapsed)
+
+    monkeypatch.setattr(Problem, "_expected", told)
+    monkeypatch.setattr(Candidate, "_read", read)
+    if is_handed_back and claims:
+        match.play_round(0, repeat=True)
+    else:
+        with pytest.raises(Ruling, match="reused output buffer"):
+            match.play_round(0, repeat=True)
+    assert ("recall", "first") in candidate.asked
+
+
 def test_who_keeps_an_answer_by_address_or_writes_over_it_is_found_by_that(meeting: Meeting) -> None:
     kept: dict[int, torch.Tensor] = {}
     match, *_ = meeting(lambda x: kept.setdefault(x.data_ptr(), 2 * x))

@@ -194,14 +194,14 @@ class Match:
         first, lasting = self._call(question, node, hold="first" if repeat else None, steady=False)
         self.seen.first_call_seconds = self.seen.first_call_seconds or first.elapsed
         if repeat:
-            before = remember([first.outputs[index] for index in lasting])
+            num_outputs, before = len(first.outputs), remember([first.outputs[index] for index in lasting])
             del first, question  # There may be no room for two of them.
             question = self._question(name, distribution)
             node = self.contestant.hosted.rewrite(node, question.inputs)
             self._call(question, node, hold=None, steady=True)
             del question
-            recalled = self.contestant.recall("first").outputs
-            if not before.equals([recalled[index] for index in lasting]):
+            again = self.contestant.recall("first").outputs  # As many as it likes.
+            if len(again) != num_outputs or not before.equals([again[index] for index in lasting]):
                 raise Ruling(
                     Status.INCORRECT, "the result of a call was overwritten by the next call (reused output buffer)"
                 )
