@@ -26,6 +26,7 @@ from kerneldojo.problems.budget import is_sensitive
 from kerneldojo.problems.degeneracy import Draws, accepted_answers
 from kerneldojo.problems.pieces import num_bytes
 from kerneldojo.problems.reference import Outcome, Reference, ReferenceFailed, Variant
+from kerneldojo.problems.repeatability import SAME, STATEFUL, whatever_matters
 from kerneldojo.problems.report import AcceptedAnswer, AuditReport
 from kerneldojo.problems.source import ProblemError, check_source
 from kerneldojo.problems.suitability import Suitability
@@ -34,12 +35,6 @@ from kerneldojo.schema import Problem
 VERSION = "17"
 """Raised whenever a change could move what an audit finds: what was found before is then forgotten."""
 SEEDS = 3
-SAME = 1e-2
-"""Two runs whose difference has an rms beyond this part of the output's are not the same (atomics differ far less)."""
-ROUNDINGS = 64.0
-"""What differs by fewer of them, in parts of the output's rms, does not depend on the random state."""
-STATEFUL, RANDOM = "mindful of the calls before", "random"
-"""What makes a problem not repeatable."""
 MOST_NUDGED = 1 << 30
 """Bytes; whether larger problems are sensitive is not asked: their outputs are many, and there may be no room."""
 SCATTERED = 1.05
@@ -190,37 +185,13 @@ def _settle_mode(findings: _Findings, reference: Reference, seed: int) -> None:
         findings.first, findings.training = first, training
         _check_kinds(first)
         _check_outputs(first)
-        earlier, reason = reason, _whatever_matters(reference, first, seed, training=training)
+        earlier, reason = reason, whatever_matters(reference, first, seed, training=training)
         if not reason:
             if not training:
                 findings.notes += (f"{earlier} in training mode, judged in eval",)
             return
     what = "two calls of one instance" if reason == STATEFUL else "two runs with equal inputs and weights"
     raise ProblemError(f"not repeatable, for it is {reason}: {what} differ, also in eval mode")
-
-
-def _whatever_matters(reference: Reference, first: Outcome, seed: int, *, training: bool) -> str:
-    """What answers depend on beside inputs and weights, if only a little: noise of a per cent makes ten tolerable.
-
-    The instance of the first run, which must be the reference's last one, is called again under another random state.
-    What differs a little then may be the order of atomic sums. Then it differs in a run like the first one, too.
-    """
-    own = first.outputs["native"]
-
-    def again(call_seed: int, *, anew: bool = True) -> Sequence[torch.Tensor]:
-        outcome = reference.run(input_seed=seed + 1, init_seed=seed, call_seed=call_seed, training=training, anew=anew)
-        return outcome.outputs["native"]
-
-    roundings = [ROUNDINGS * torch.finfo(y.dtype).eps for y in own if y.is_floating_point()]
-    close = min([SAME, *roundings])
-    other = again(seed + 2, anew=False)
-    if same(own, other, close):
-        return ""
-    is_far = not same(own, other, SAME)
-    del other  # There may be no room for three of them.
-    if not is_far and not all(map(torch.equal, own, again(seed + 1))):
-        return ""
-    return STATEFUL if same(own, again(seed + 2), close) else RANDOM
 
 
 def _check_kinds(outcome: Outcome) -> None:
