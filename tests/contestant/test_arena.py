@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerneldojo.contestant import tree
-from kerneldojo.contestant.arena import DTYPES, BadSlot, HostArena, Packer, Slot, extent, is_dense, parse_slot
+from kerneldojo.contestant.arena import DTYPES, BadSlot, HostArena, Packer, Slot, extent, overlaps, parse_slot
 
 SIZE = 1 << 16
 
@@ -78,12 +78,22 @@ def test_elements_that_share_memory_are_put_apart() -> None:
         assert torch.equal(arena.view(Packer(arena).put(shared)), shared)
 
 
-def test_density_means_a_permutation_of_contiguous() -> None:
+def test_what_is_expanded_or_unfolded_shares_memory_and_what_is_cut_out_or_permuted_does_not() -> None:
     x = torch.zeros(4, 5, 6)
-    assert is_dense(x.shape, x.stride())
-    assert is_dense(x.permute(2, 0, 1).shape, x.permute(2, 0, 1).stride())
-    assert not is_dense(x[:, :2].shape, x[:, :2].stride())
-    assert not is_dense(x[0, 0].expand(9, 6).shape, x[0, 0].expand(9, 6).stride())
+    for own in (x, x.permute(2, 0, 1), x[:, :2], x[:, ::2, 1:3].permute(1, 0, 2), x[:1].expand(1, 5, 6), x[:0]):
+        assert not overlaps(own.shape, own.stride())
+    for shared in (x[0, 0].expand(9, 6), x[0, 0].unfold(0, 3, 1), x[:, :1].expand(4, 5, 6).permute(2, 1, 0)):
+        assert overlaps(shared.shape, shared.stride())
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.data())
+def test_two_indices_that_lead_to_one_place_are_never_missed(shape: list[int], data: st.DataObject) -> None:
+    stride = [data.draw(st.integers(0, 20)) for _ in shape]
+    places = [0]
+    for size, step in zip(shape, stride, strict=True):
+        places = [place + index * step for place in places for index in range(size)]
+    if len(set(places)) < len(places):
+        assert overlaps(shape, stride)
 
 
 scalars = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(max_size=8)

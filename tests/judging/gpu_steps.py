@@ -176,7 +176,7 @@ class Windows:
         both = {"contestant": quick, "reference": quick}
         match.result = SimpleNamespace(fitted={}, series=both, is_hopeless=self.is_hopeless)
         match.reference_changes_inputs, match.inputs = False, Inputs()
-        match.layouts, match.outputs = ["dense"], [self.layout]
+        match.layouts, match.outputs, match.strides = ["dense"], [self.layout], [(1,)]
         match.doubtful, match.arguments = self.doubtful, SimpleNamespace(of=lambda _: [])
         return match
 

@@ -152,6 +152,10 @@ TABLE = Problem(
 REFUSED = {
     "eight-bit input": (problem("return x.float() * 2", f"{X}.to(torch.float8_e4m3fn)"), "input 0 is of float8_e4m3fn"),
     "eight-bit output": (problem("return x * 3, (x * 2).to(torch.float8_e5m2)"), "output 1 is of float8_e5m2"),
+    "lazy": (
+        problem("return self.m(x)", init="self.m = nn.LazyLinear(32)"),
+        "m.weight has no size before the first call",
+    ),
     "complex output": (problem("return torch.fft.rfft(x)"), "output 0 is complex"),
     "number": (problem("return x * 2, 5"), "it returns a number beside its tensors"),
     "shape by content": (problem("return x[x > 0]"), "depends on the values of the inputs"),

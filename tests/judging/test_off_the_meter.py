@@ -130,7 +130,7 @@ def claimed(own: list[dict[str, Any]], compulsory: int) -> Findings:
     """What is made of a claim, where the reference copies 64 KiB."""
     moved = [{"storage": storage, "num_bytes": 1 << 15} for storage in (0, 1)]
     theirs = {"own": False, "name": "aten::clone", "pattern": "elementwise", "reads": moved[:1], "writes": moved[1:]}
-    seen = Rounds(steady_works=[own], steady_reference_works=[[theirs]])
+    seen = Rounds(steady_works=[own], steady_reference_works=[[theirs]], steady_copies=[[]])
     findings = Findings(PROBLEM, Candidate(source=HEAD), protocol("quick"), "model:h100", compulsory_bytes=compulsory)
     pricing.fill(findings, seen, [], parse("model:h100"))
     return findings

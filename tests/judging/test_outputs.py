@@ -63,14 +63,15 @@ def test_what_is_no_such_tensor_is_refused_whatever_is_in_it() -> None:
         "expected dtype float32, got float16": refusal(a.half(), a),
         "output 1: expected dtype float32, got float64": refusal((a, b.double()), (a, b)),
         "output 1: expected shape [8, 8], got [64]": refusal((a, b.flatten()), (a, b)),
-        "the output's strides overlap or leave holes": refusal(a, a, kind={"dense": False}),
+        "elements of the output share memory, as those of an expanded one": refusal(a, a, kind={"overlaps": True}),
     }
     assert {ruling.message: ruling.status for ruling in told.values()} == dict.fromkeys(told, Status.INCORRECT)
     lazy = refusal(a, a, kind={"fake": True})
     assert lazy.status is Status.EXPLOIT and [one.name for one in lazy.exploits] == ["lazy_tensor"]
-    check_outputs(
-        replace(_answer(a), kinds=[{"on_device": True, "dense": True, "fake": False}]), _expected(a), 1, NOTHING
-    )
+    plain = {"on_device": True, "overlaps": False, "stride": [8, 1], "fake": False}
+    check_outputs(replace(_answer(a), kinds=[plain]), _expected(a), 1, NOTHING)
+    expanded = replace(_answer(a), kinds=[{"overlaps": True}])
+    check_outputs(expanded, replace(_expected(a), overlaps=frozenset({0})), 1, NOTHING)
 
 
 def test_which_output_is_wrong_is_said_where_there_are_several_and_what_was_unusual() -> None:

@@ -157,7 +157,7 @@ class Party:
         arena: Any = SimpleNamespace(page=theirs, heap=region, base=lambda _: self.arena.inputs.size, inputs=None)
         arena.device = self.arena.device
         heap: Any = Heap(self.arena)
-        loop = CallLoop(arena, heap, self._hush)
+        loop = CallLoop(arena, heap, self._hush, [LAYOUT.stride])
         sets = [
             [self.arena.inputs.tensor(self._inputs.offset(index, 0), LAYOUT.shape, LAYOUT.stride, LAYOUT.dtype)]
             for index in range(self._inputs.count)
@@ -187,7 +187,7 @@ def without_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         calls, "_collect", lambda value, found, _: found.extend([value] if type(value) is torch.Tensor else value)
     )
-    monkeypatch.setattr(CallLoop, "_placed", lambda _, tensor: tensor)
+    monkeypatch.setattr(CallLoop, "_placed", lambda _, __, tensor: tensor)
 
 
 def played(

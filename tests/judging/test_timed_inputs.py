@@ -287,17 +287,20 @@ def test_the_first_timed_call_has_the_outputs_that_it_should_have(outputs: list[
     """Else samples are looked up where the reference has nothing, and an index out of bounds breaks the device."""
     region: Any = Region(1 << 16)
     hosted: Any = SimpleNamespace(arena=SimpleNamespace(base=lambda _: 0, inputs=region), give=lambda _: {})
-    expected = SimpleNamespace(outputs={"native": [torch.zeros(8)]}, mutates_inputs=False, returns_state=frozenset())
+    nothing: frozenset[int] = frozenset()
+    expected = SimpleNamespace(
+        outputs={"native": [torch.zeros(8)]}, mutates_inputs=False, returns_state=nothing, overlaps=nothing
+    )
     told_of: list[str] = []
     reference = SimpleNamespace(hosted=hosted, expect=lambda *_: expected)
-    reference.post_ready = lambda sets: told_of.append("ready")
+    reference.post_ready = lambda *_: told_of.append("ready")
     reference.collect_ready = lambda: told_of.remove("ready")
     match: Any = SimpleNamespace(reference=reference)
-    findings: Any = SimpleNamespace(protocol=SimpleNamespace(baseline="eager"))
+    findings: Any = SimpleNamespace(protocol=SimpleNamespace(baseline="eager"), notes=[])
 
     def prepared(answer: list[torch.Tensor]) -> Any:
         told = Answer(answer, [{} for _ in answer], None, [], [], 0.0)
-        match.contestant = SimpleNamespace(hosted=hosted, call=lambda *_: told, get_ready=lambda _: None)
+        match.contestant = SimpleNamespace(hosted=hosted, call=lambda *_: told, get_ready=lambda *_: None)
         return preparation.prepare(match, [[torch.randn(8)]], region, findings)
 
     assert prepared([torch.ones(8)]).layouts == [Layout((8,), (1,), torch.float32)]

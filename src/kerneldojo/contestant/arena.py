@@ -79,14 +79,19 @@ def extent(shape: list[int] | torch.Size, stride: list[int] | tuple[int, ...]) -
     return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
-def is_dense(shape: list[int] | torch.Size, stride: list[int] | tuple[int, ...]) -> bool:
-    """Whether strides are those of a permuted contiguous tensor: no overlap, no holes, no stride 0."""
-    expected = 1
+def overlaps(shape: list[int] | torch.Size, stride: list[int] | tuple[int, ...]) -> bool:
+    """Whether elements share memory, as those of an expanded tensor do; holes between them are none of it.
+
+    Also true of strides that interleave, as no slice, permutation or view has them.
+    """
+    if any(size == 0 for size in shape):
+        return False
+    reach = 1
     for step, size in sorted((step, size) for size, step in zip(shape, stride, strict=True) if size != 1):
-        if step != expected:
-            return False
-        expected *= size
-    return True
+        if step < reach:
+            return True
+        reach += (size - 1) * step
+    return False
 
 
 class Arena(Protocol):

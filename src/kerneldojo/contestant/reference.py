@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from kerneldojo.contestant import tree, weights
-from kerneldojo.contestant.arena import Packer
+from kerneldojo.contestant.arena import Packer, overlaps
 from kerneldojo.contestant.host_platform import HostPlatform, Record
 from kerneldojo.contestant.platform import Platform
 from kerneldojo.contestant.seeding import seed_everything
@@ -101,6 +101,7 @@ def _ran(
         "work": record.work,
         "returns_inputs": _in_memory_of(tree.tensors(own), tree.tensors(outputs)),
         "returns_state": _in_memory_of(_kept(instance), tree.tensors(outputs)),
+        "overlaps": [at for at, one in enumerate(tree.tensors(outputs)) if overlaps(one.shape, one.stride())],
     }
     if answer["mutates_inputs"] and not command.get("footprint"):
         left = [platform.place(tensor, packer).model_dump() for tensor in tree.tensors(own)]

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from kerneldojo.contestant import tree, weights
-from kerneldojo.contestant.arena import Packer, Slot, is_dense
+from kerneldojo.contestant.arena import Packer, Slot, overlaps
 from kerneldojo.contestant.failure import describe
 from kerneldojo.contestant.kinds import Failure
 from kerneldojo.contestant.platform import Platform, Seen
@@ -117,6 +117,7 @@ class Runner:
         entry = getattr(self._module, command["entry_point"])
         with weights.drawn_constants(negative=command.get("negative", False)), self._platform.constructing():
             instance = entry(*positional, **named)
+        weights.check_sizes(instance)
         if command.get("redraw"):
             weights.redraw_constants(instance)
         instance = self._platform.adopt(instance)
@@ -218,7 +219,8 @@ class Runner:
         return {
             "fake": fake,
             "type": type(tensor).__name__[:80],
-            "dense": not fake and is_dense(tensor.shape, tensor.stride()),
+            "overlaps": not fake and overlaps(tensor.shape, tensor.stride()),
+            "stride": [] if fake else list(tensor.stride()),
             "on_device": not fake and self._platform.is_ours(tensor),
             "aliases_input": not fake and self._platform.is_input(tensor),
             "address": 0 if fake else tensor.untyped_storage().data_ptr(),

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase as NormBase  # pyright: ignore[reportPrivateUsage]
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from kerneldojo.contestant.arena import extent
 
@@ -101,6 +102,17 @@ def redraw_constants(module: nn.Module) -> None:
         values = parameter.detach()
         if values.numel() and values.is_floating_point() and bool((values == values.flatten()[0]).all()):
             _draw(values, float(values.flatten()[0]))
+
+
+def check_sizes(module: nn.Module) -> None:
+    """See that all weights are there.
+
+    Raises:
+        ValueError: some have no size before the first call, as those of lazy modules; they cannot be dealt out.
+    """
+    for name, tensor in module.state_dict().items():
+        if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
+            raise ValueError(f"{name} has no size before the first call (of a LazyLinear, say): give it one")
 
 
 def state(module: nn.Module) -> dict[str, torch.Tensor]:

@@ -163,9 +163,13 @@ class Contestant:
         answer = self.ask("platform", "being prepared", what="extend", descriptors=descriptors, sizes=sizes)
         return answer.get("has_overflowed") is True
 
-    def get_ready(self, sets: list[tree.Node]) -> None:
-        """Have it read the argument trees of timed calls, one a call, and be ready for windows."""
-        self.ask("platform", "being prepared", what="ready", sets=sets)
+    def get_ready(self, sets: list[tree.Node], strides: list[tuple[int, ...]]) -> None:
+        """Have it read the argument trees of timed calls, one a call, and be ready for windows.
+
+        What it returns in these is read in the order that `strides` give for each output, and copied if it lies in
+        another.
+        """
+        self.ask("platform", "being prepared", what="ready", sets=sets, strides=strides)
 
     def post_open(self) -> None:
         """Begin to make its context; raises `HostedEnd`. Whose fault it is depends on what has run in it."""

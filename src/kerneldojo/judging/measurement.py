@@ -230,7 +230,7 @@ class Measurement:
         try:
             if not self._extend_twin():
                 return False
-            silent.get_ready(series.arguments.of(silent.hosted))
+            silent.get_ready(series.arguments.of(silent.hosted), series.strides)
         except Ruling:  # It broke without its kernels: then its time says nothing.
             return False
         return True

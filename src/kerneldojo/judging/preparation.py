@@ -15,6 +15,7 @@ from kerneldojo.devices.cuda.content import may_shuffle, ways_of
 from kerneldojo.devices.cuda.inputs import InputSets, Layout, num_sets
 from kerneldojo.devices.cuda.memory import SharedRegion
 from kerneldojo.devices.cuda.trials import Trials
+from kerneldojo.judging import order
 from kerneldojo.judging.contestant import Contestant
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.inspection import Inspection
@@ -43,13 +44,13 @@ class Prepared:
     outputs: list[Layout]
     """Of the reference."""
     layouts: list[Layout]
-    """Of the contestant's outputs."""
+    """Of the contestant's outputs: how they are read (`judging.order`)."""
     hosted: dict[str, Hosted]
     """The sides by name."""
     reference_changes_inputs: bool = False
+    """Whether the problem's own code writes to its inputs."""
     kept: frozenset[int] = frozenset()
     """Outputs that the reference keeps from call to call."""
-    """Whether the problem's own code writes to its inputs."""
     call_seconds: float = math.inf
     """What a call of the contestant took, as it says."""
     result: Trials | None = None
@@ -58,6 +59,11 @@ class Prepared:
     """What was kept of its outputs."""
     doubtful: Settled | None = None
     """The reference's figure, if it is to be confirmed when the candidate is dead."""
+
+    @property
+    def strides(self) -> list[tuple[int, ...]]:
+        """Of the contestant's outputs."""
+        return [layout.stride for layout in self.layouts]
 
 
 def draw(match: Match, region_bytes: int, *, is_large: bool = False) -> list[Any]:
@@ -109,20 +115,23 @@ def prepare(match: Match, drawn: list[Any], region: SharedRegion, findings: Find
     compile_baseline(reference, sets["reference"], findings)
     expected = reference.expect("timed", drawn[0], ("native",), secret_seed())
     outputs, changes_inputs = [Layout.of(tensor) for tensor in expected.outputs["native"]], expected.mutates_inputs
-    inputs.may_change, kept = changes_inputs, expected.returns_state
+    inputs.may_change, kept, overlapping = changes_inputs, expected.returns_state, expected.overlaps
     del expected  # There may be no room for both.
-    reference.post_ready(sets["reference"])
+    reference.post_ready(sets["reference"], [one.stride for one in outputs])
     try:
         answer = contestant.call("timed", contestant.hosted.give(drawn[0]), secret_seed())
-        check_kinds(answer, outputs)  # Samples of both sides are read and compared by where their elements lie.
-        contestant.get_ready(sets["contestant"])
+        # Samples of both sides are read and compared by where their elements lie.
+        check_kinds(answer, outputs, overlapping)
+        layouts = order.orders(answer, outputs)
+        findings.notes += order.notes(answer, layouts)
+        contestant.get_ready(sets["contestant"], [one.stride for one in layouts])
     finally:
         reference.collect_ready()
     return Prepared(
         inputs=inputs,
         arguments=arguments,
         outputs=outputs,
-        layouts=[Layout.of(tensor) for tensor in answer.outputs],
+        layouts=layouts,
         hosted=hosted,
         reference_changes_inputs=changes_inputs,
         kept=kept,
@@ -157,7 +166,7 @@ def add_twin(prepared: Prepared, twin: Contestant) -> None:
     """Time the silent twin too, if it survives the call without its kernels that `post_twin` began."""
     try:
         twin.collect_call(TWIN_SECONDS)
-        twin.get_ready(prepared.arguments.of(twin.hosted))
+        twin.get_ready(prepared.arguments.of(twin.hosted), prepared.strides)
     except Ruling:
         return
     prepared.hosted["twin"] = twin.hosted

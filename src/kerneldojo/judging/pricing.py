@@ -46,7 +46,8 @@ def fill(findings: Findings, seen: Rounds, compiled: list[dict[str, Any]], devic
     if seen.precision_class == "tf32":
         reference_works = [[_in_tf32(work) for work in works] for works in reference_works]
     theirs = _median([price(works, model, baseline=findings.protocol.baseline) for works in reference_works])
-    priced = [price(works, model, built) for works in own_works]
+    both = zip(own_works, seen.steady_copies, strict=True)
+    priced = [price([*works, *copies], model, built) for works, copies in both]
     hidden = [
         _hidden_bytes(works, reference, findings.compulsory_bytes)
         for works, reference in zip(own_works, reference_works, strict=True)
@@ -57,6 +58,7 @@ def fill(findings: Findings, seen: Rounds, compiled: list[dict[str, Any]], devic
             f"{max(hidden)} bytes that its answer was made of are not the work of anything counted (a host's, say): "
             "all of the reference's work is charged for them"
         )
+    findings.notes += seen.disorder
     findings.timing = _timing(mine, len(own_works))
     findings.reference_timing = _timing(theirs, len(reference_works))
     findings.kernels = told_kernels(mine.kernels)

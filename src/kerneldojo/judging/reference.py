@@ -56,6 +56,8 @@ class Expected:
     """Which outputs of the native call lie in the memory of an input."""
     returns_state: frozenset[int] = frozenset()
     """And which in that of a parameter, a buffer or another tensor that the module keeps."""
+    overlaps: frozenset[int] = frozenset()
+    """And of which several elements share memory, as those of an expanded tensor do."""
 
     def runs(self, index: int) -> dict[str, torch.Tensor]:
         """One output tensor, by variant."""
@@ -238,6 +240,7 @@ class Reference:
             other_buffers={name: self.hosted.take_named(answer["variants"][name]["buffers"]) for name in variants[1:]},
             returns_inputs=frozenset(map(int, native["returns_inputs"])),
             returns_state=frozenset(map(int, native["returns_state"])),
+            overlaps=frozenset(map(int, native["overlaps"])),
         )
 
     def needed_bytes(self, instance: str, inputs: Any, seed: int) -> list[int]:
@@ -257,10 +260,10 @@ class Reference:
         answer = self._ask("platform", "being prepared", what="extend", descriptors=descriptors, sizes=sizes)
         return answer.get("has_overflowed") is True
 
-    def post_ready(self, sets: list[tree.Node]) -> None:
+    def post_ready(self, sets: list[tree.Node], strides: list[tuple[int, ...]]) -> None:
         """Have it read the argument trees of timed calls, and be ready for windows; `collect_ready` waits for that."""
         with self._watched("being prepared"):
-            self.hosted.post("platform", what="ready", sets=sets)
+            self.hosted.post("platform", what="ready", sets=sets, strides=strides)
 
     def collect_ready(self) -> None:
         """Wait for what `post_ready` began."""

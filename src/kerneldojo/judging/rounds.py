@@ -14,6 +14,9 @@ from typing import Any
 import torch
 
 from kerneldojo.contestant.tree import tensors
+from kerneldojo.devices.cuda.inputs import Layout
+from kerneldojo.devices.work import Work
+from kerneldojo.judging import order
 from kerneldojo.judging.contestant import Answer, Contestant, Delivery
 from kerneldojo.judging.fingerprints import remember
 from kerneldojo.judging.outputs import Checked, check_buffers, check_inputs, check_outputs
@@ -60,6 +63,10 @@ class Rounds:
     steady_works: list[list[dict[str, Any]]] = field(default_factory=list)
     """Counted work of each call of the candidate but the first ones of an instance, where weights may be packed."""
     steady_reference_works: list[list[dict[str, Any]]] = field(default_factory=list)
+    steady_copies: list[list[Work]] = field(default_factory=list)
+    """What bringing the outputs of these calls of the candidate into order takes."""
+    disorder: list[str] = field(default_factory=list)
+    """What is said of them."""
     specializations: list[dict[str, Any]] = field(default_factory=list)
     first_call_seconds: float = 0.0
 
@@ -68,6 +75,12 @@ class Rounds:
         """Class of the arithmetic, for float32 problems where TF32 makes a difference."""
         seen = (*self.errors.values(), *self.own_errors.values())
         return "tf32" if self.told_class == "ieee" and any(map(is_coarse, seen)) else self.told_class
+
+    def note_order(self, answer: Answer, expected: Expected) -> None:
+        """Remember how the outputs of a steady call lie."""
+        wanted = order.orders(answer, [Layout.of(tensor) for tensor in expected.outputs["native"]])
+        self.steady_copies.append(order.copies(answer, wanted))
+        self.disorder = order.notes(answer, wanted)
 
     def note_errors(self, checked: Checked, distribution: str) -> None:
         """Remember how far an answer that is right was from the truth, on inputs of this distribution."""
@@ -227,6 +240,8 @@ class Match:
         checked = check_outputs(answer, expected, length, delivery, distribution=distribution)
         if distribution not in PROBING:
             self.seen.note_errors(checked, distribution)
+        if steady:
+            self.seen.note_order(answer, expected)
         left = self.contestant.hosted.peek(node)
         if not inputs.equals(left):
             check_inputs([tensor.clone() for tensor in left], expected, length, distribution=distribution)

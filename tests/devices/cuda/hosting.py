@@ -130,8 +130,9 @@ class Hosted:
             for index in range(count)
         ]
 
-    def serve(self, inputs: InputSets) -> None:
-        self.ask("platform", what="ready", sets=self.sets(inputs, inputs.count))
+    def serve(self, inputs: InputSets, strides: list[list[int]] | None = None) -> None:
+        """Have it answer windows; `strides`: in which order its outputs are read, plain ones if that is not said."""
+        self.ask("platform", what="ready", sets=self.sets(inputs, inputs.count), strides=strides or [])
         self.post("platform", what="windows", instance="m")
 
     def side(self, name: str, output: torch.Tensor) -> Side:

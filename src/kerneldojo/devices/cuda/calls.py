@@ -18,6 +18,7 @@ from kerneldojo.devices.cuda import page as pages
 from kerneldojo.devices.cuda import stamps
 from kerneldojo.devices.cuda.arena import CudaArena
 from kerneldojo.devices.cuda.heap import Heap
+from kerneldojo.devices.cuda.inputs import Layout
 
 MOST_DEPTH = 16
 """Of nested outputs: as deep as they may be elsewhere (`contestant.tree.MAX_DEPTH`)."""
@@ -36,9 +37,12 @@ class CallLoop:
         arena: where outputs must lie.
         heap: the allocator, whose quarantine is emptied between windows.
         hush: makes no-ops of own kernels, or what they were, from the next launch on.
+        strides: of each output of a call: the order in which the judge reads it. One that lies in another is copied.
     """
 
-    def __init__(self, arena: CudaArena, heap: Heap, hush: Callable[[bool], None]) -> None:
+    def __init__(
+        self, arena: CudaArena, heap: Heap, hush: Callable[[bool], None], strides: Sequence[tuple[int, ...]]
+    ) -> None:
         self._page = arena.page
         self._arena = arena
         self._heap = heap
@@ -46,7 +50,10 @@ class CallLoop:
         self._heap_start = arena.heap.address
         self._heap_end = arena.heap.address + arena.heap.size
         self._heap_base = arena.base(arena.heap)
-        self._dense: dict[tuple[torch.Size, tuple[int, ...]], bool] = {}
+        self._strides = strides
+        self._plain: set[int] = set()
+        """Outputs that have been in order and plain, which is quickly seen."""
+        self._seen: dict[tuple[int, torch.Size, tuple[int, ...]], bool] = {}
         self._pulse = torch.zeros(1, device=arena.device)
         self._inputs = arena.inputs.bytes() if arena.inputs is not None else None
         self._last: tuple[tuple[int, int], torch.Tensor, torch.Tensor] | None = None
@@ -193,11 +200,11 @@ class CallLoop:
         """Tell the judge where the outputs of call `index` lie, and keep them; how many there are."""
         if type(output) is torch.Tensor:
             address = output.data_ptr()
-            if self._heap_start <= address < self._heap_end and self._is_dense(output):
+            if self._heap_start <= address < self._heap_end and self._is_in_order(0, output):
                 self._page.put_offset(index, self._heap_base + address - self._heap_start)
                 kept.append(output)
                 return 1
-        placed = [self._placed(tensor) for tensor in self._tensors(output)]
+        placed = [self._placed(number, tensor) for number, tensor in enumerate(self._tensors(output))]
         if (index + 1) * len(placed) > pages.MAX_PLACES:
             raise NotPlain(f"{len(placed)} output tensors, more than it had before")
         for number, tensor in enumerate(placed):
@@ -206,31 +213,42 @@ class CallLoop:
         kept.append(placed)
         return len(placed)
 
-    def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor itself if it lies in the heap without holes, else a copy that does, in the order it had if that
-        has none, as `CudaPlatform.place` makes it: the judge reads it by that.
+    def _placed(self, number: int, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor itself if it lies in the heap, and in the order in which the judge reads it; else a copy that
+        does. Who hands over a transposed one where the reference has none, or a part of a larger one, pays for that.
 
         Raises:
             torch.OutOfMemoryError: there is no room for it. Where it lies then the judge cannot look, and would take it
                 for a lie.
         """
-        is_dense = self._is_dense(tensor)
-        if is_dense and self._is_inside(tensor):
+        is_in_order = self._is_in_order(number, tensor)
+        if is_in_order and self._is_inside(tensor):
             return tensor
-        copy = tensor.clone() if is_dense else tensor.contiguous()
+        copy = tensor.clone() if is_in_order else self._in_order(number, tensor)
         if copy.numel() and not self._is_inside(copy):
             raise torch.OutOfMemoryError("CUDA out of memory: outputs of timed calls do not fit beside what is in use")
         return copy
 
-    def _is_dense(self, tensor: torch.Tensor) -> bool:
-        """Whether it has no holes or overlaps, as the judge reads it; asked in windows, so what was found is kept."""
-        if tensor.is_contiguous():
+    def _is_in_order(self, number: int, tensor: torch.Tensor) -> bool:
+        """Whether the judge reads it in the order in which it lies; asked in windows."""
+        is_plain = tensor.is_contiguous()
+        if is_plain and number in self._plain:
             return True
-        lies = tensor.shape, tensor.stride()
-        found = self._dense.get(lies)
+        if number >= len(self._strides):  # Nobody expects it.
+            return is_plain
+        lies = number, tensor.shape, tensor.stride()
+        found = self._seen.get(lies)
         if found is None:
-            found = self._dense[lies] = bool(torch.ops.aten.is_non_overlapping_and_dense(tensor))
+            found = self._seen[lies] = Layout.of(tensor).lies_as(self._strides[number]) or not tensor.numel()
+            if found and is_plain:
+                self._plain.add(number)
         return found
+
+    def _in_order(self, number: int, tensor: torch.Tensor) -> torch.Tensor:
+        wanted = self._strides[number] if number < len(self._strides) else ()
+        if len(wanted) != tensor.dim():
+            return tensor.contiguous()
+        return torch.empty_strided(tensor.shape, wanted, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
     def _is_inside(self, tensor: torch.Tensor) -> bool:
         return self._heap_start <= tensor.data_ptr() < self._heap_end

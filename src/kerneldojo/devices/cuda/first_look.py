@@ -4,7 +4,7 @@ Whoever uses a result launches that use right behind the call. Work on a stream 
 then, and would be by the time that a judge has described the result and copies it. So some elements are taken before
 anything else is done, and stand in the judge's copy for what is there later. For an output that is computed in order
 they are the same. They lie all over it, and where is drawn when the call is over: else nobody would have to join but
-what writes these.
+what writes these. Of an output that has holes all elements are taken, for it is copied in any case.
 """
 
 from __future__ import annotations
@@ -38,11 +38,16 @@ class FirstLook:
 
     def __init__(self) -> None:
         self._found: list[tuple[torch.Tensor, Glimpse]] = []
+        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def take(self, outputs: Any) -> None:
-        """Look at each output that is a plain tensor without holes; what was taken before is forgotten."""
-        some = itertools.islice(_plain(outputs, 0), MOST_TENSORS)
-        self._found = [(tensor, _glimpse(tensor, secrets.randbelow(_step(tensor)))) for tensor in some]
+        """Look at each output that is a plain tensor; what was taken before is forgotten."""
+        self.forget()
+        for tensor in itertools.islice(_plain(outputs, 0), MOST_TENSORS):
+            if has_no_holes(tensor):
+                self._found.append((tensor, _glimpse(tensor, secrets.randbelow(_step(tensor)))))
+            else:
+                self._copies.append((tensor, tensor.contiguous()))
 
     def of(self, tensor: torch.Tensor) -> Glimpse | None:
         """What was found in one of them; None if nobody looked.
@@ -54,9 +59,16 @@ class FirstLook:
                 return found
         return None
 
+    def without_holes(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy of an output that has holes, or elements that share memory: as it was when it was looked at, if so."""
+        for seen, copy in self._copies:
+            if seen.data_ptr() == tensor.data_ptr() and _lies(seen) == _lies(tensor):
+                return copy
+        return tensor.contiguous()
+
     def forget(self) -> None:
         """Let go of the outputs."""
-        self._found = []
+        self._found, self._copies = [], []
 
 
 def stand_in(found: Glimpse, copy: torch.Tensor) -> None:
@@ -71,16 +83,15 @@ def stand_in(found: Glimpse, copy: torch.Tensor) -> None:
 def _plain(value: Any, depth: int) -> Iterator[torch.Tensor]:
     """Those that can be looked at, depth first."""
     if type(value) in (torch.Tensor, torch.nn.Parameter):
-        if _has_no_holes(value):
+        if value.layout == torch.strided and not value.is_nested and not value.is_meta and value.numel():
             yield value
     elif depth < MOST_DEPTH and isinstance(value, list | tuple | dict):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _plain(item, depth + 1)
 
 
-def _has_no_holes(tensor: torch.Tensor) -> bool:
-    if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta or not tensor.numel():
-        return False
+def has_no_holes(tensor: torch.Tensor) -> bool:
+    """Whether its elements fill its memory, each of them once, in whatever order."""
     return tensor.is_contiguous() or bool(torch.ops.aten.is_non_overlapping_and_dense(tensor))
 
 

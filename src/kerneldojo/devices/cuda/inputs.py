@@ -50,6 +50,17 @@ class Layout:
         """The layout of a tensor."""
         return cls(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
 
+    def lies_as(self, stride: Sequence[int]) -> bool:
+        """Whether its elements lie in the order that these strides give."""
+        return len(stride) == len(self.shape) and all(
+            size == 1 or mine == other for size, mine, other in zip(self.shape, self.stride, stride, strict=True)
+        )
+
+
+def plain_stride(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a contiguous tensor."""
+    return torch.empty(shape, device="meta").stride()
+
 
 def set_bytes(layouts: Sequence[Layout]) -> int:
     """Bytes of one set of tensors with these layouts, each aligned."""

@@ -138,8 +138,7 @@ class CudaPlatform:
         Raises:
             torch.OutOfMemoryError: there is no room for it: what is shared is the device's memory.
         """
-        dense = torch.ops.aten.is_non_overlapping_and_dense(tensor)
-        tensor = tensor if dense else tensor.contiguous()
+        tensor = tensor if first_look.has_no_holes(tensor) else self._first_look.without_holes(tensor)
         found = self._first_look.of(tensor)
         may_stay = packer.in_place and tensor.device == self.device and tensor.numel()
         if may_stay:
@@ -228,9 +227,11 @@ class CudaPlatform:
     # Operations of its own: `{"op": "platform", "what": ...}`
 
     def do_ready(self, command: dict[str, Any], *_: Any) -> dict[str, Any]:
-        """Be ready for windows, which others wait for. `sets`: argument trees, one a call of a window."""
+        """Be ready for windows, which others wait for. `sets`: argument trees, one a call of a window; `strides`: in
+        which order each output of a call is read."""
         self._sets = self._decoded(command["sets"])
-        self._loop = CallLoop(self.arena, self._presence.heap, self.own.hush)
+        strides = [tuple(map(int, one)) for one in command["strides"]]
+        self._loop = CallLoop(self.arena, self._presence.heap, self.own.hush, strides)
         self._loop.rehearse()
         return {}
 
