@@ -1,4 +1,4 @@
-"""An extension whose problem is judged alone is compiled before its verdict has the device."""
+"""An extension is compiled before its verdict has a place at the device."""
 
 from __future__ import annotations
 
@@ -62,6 +62,17 @@ def test_it_is_built_once_before_it_comes_in(
     (before,) = entries
     assert before == [["parse", "load"], []], "who tries it has imported it; the workshop is asked nothing by us"
     assert findings.stage_seconds["build"] > 0
+
+
+def test_so_it_is_beside_others_for_whom_it_would_have_to_leave(
+    server: ForkServer, windows: Windows, entries: list[list[list[str]]], tmp_path: Path
+) -> None:
+    """Who is to have the device alone waits until all others have left."""
+    bench = HostBench(server, 2, 1, 1 << 28, PACE)
+    findings = passed(judge(bench, BUILT, tmp_path, IN_PLACE))
+    bench.close()
+    assert findings.num_built == (1, 3)
+    assert entries == [[["parse", "load"], []]]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from kerneldojo.contestant.arena import BadSlot, HostArena, Packer, Slot
 from kerneldojo.devices import parse
 from kerneldojo.devices.cuda.memory import OutOfRegionError
 from kerneldojo.judging import processes
-from kerneldojo.judging.contestant import Contestant, Delivery
+from kerneldojo.judging.contestant import Contestant
+from kerneldojo.judging.delivery import Delivery
 from kerneldojo.judging.ends import Failed, Tampered, failed, readable, seconds_of
 from kerneldojo.judging.hosted import Copier, Hosted, take_named
 from kerneldojo.judging.outputs import check_buffers

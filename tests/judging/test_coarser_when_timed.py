@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from kerneldojo.judging import figures
-from kerneldojo.judging.contestant import Answer, Delivery
+from kerneldojo.judging.contestant import Answer
+from kerneldojo.judging.delivery import Delivery
 from kerneldojo.judging.inspection import Witness
 from kerneldojo.judging.outputs import Checked, check_outputs
 from kerneldojo.judging.reference import Expected

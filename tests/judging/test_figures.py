@@ -17,7 +17,7 @@ from kerneldojo.devices.cuda.clock import Reading, Watch
 from kerneldojo.devices.cuda.series import Series
 from kerneldojo.devices.cuda.trials import Trials
 from kerneldojo.judging import figures
-from kerneldojo.judging.contestant import Delivery
+from kerneldojo.judging.delivery import Delivery
 from kerneldojo.judging.inspection import Witness
 from kerneldojo.judging.protocol import protocol
 from kerneldojo.judging.reference import Expected

@@ -232,3 +232,15 @@ def test_outputs_of_any_kind_agree_with_themselves_and_with_no_others(dtype: tor
     assert not inspection_module.agree(values.flip(0).to(dtype), right)
     if dtype.is_floating_point:
         assert not inspection_module.agree(torch.full((4096,), float("nan")).to(dtype), right)
+
+
+def test_what_is_too_small_to_be_exact_is_nothing_to_tell_two_apart() -> None:
+    """A product of 256 normal numbers: 1e-40 in one order of them, and nothing in another."""
+    right = torch.zeros(4096)
+    right[7] = 1e-40
+    for mine in (torch.zeros(4096), torch.full((4096,), 1e-41)):
+        assert inspection_module.agree(mine, right)
+        assert inspection_module.agree(mine.bfloat16(), right.bfloat16())
+    assert not inspection_module.agree(torch.full((4096,), 1e-30), right)
+    assert not inspection_module.agree(torch.full((4096,), 1e-40).double(), right.double())
+    assert not inspection_module.agree(torch.full((4096,), 1e-6).half(), right.half())

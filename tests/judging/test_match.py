@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from kerneldojo.judging import rounds
-from kerneldojo.judging.contestant import Answer, Delivery
+from kerneldojo.judging.contestant import Answer
+from kerneldojo.judging.delivery import Delivery
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.outputs import Checked
 from kerneldojo.judging.processes import host_arena

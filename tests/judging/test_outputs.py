@@ -11,7 +11,8 @@ import torch
 
 from kerneldojo.contestant import tree
 from kerneldojo.judging.audits import RunnerReference
-from kerneldojo.judging.contestant import Answer, Delivery
+from kerneldojo.judging.contestant import Answer
+from kerneldojo.judging.delivery import Delivery
 from kerneldojo.judging.outputs import check_buffers, check_inputs, check_outputs, is_right
 from kerneldojo.judging.reference import Expected
 from kerneldojo.judging.rounds import Rounds

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from kerneldojo.contestant import tree
-from kerneldojo.judging.contestant import Answer, Delivery
+from kerneldojo.judging.contestant import Answer
+from kerneldojo.judging.delivery import Delivery
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.outputs import check_outputs
 from kerneldojo.judging.processes import host_arena

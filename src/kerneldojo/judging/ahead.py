@@ -1,9 +1,10 @@
 """What can be done for a verdict before it has the device: a source is imported, and what it compiles is compiled.
 
-Where verdicts are judged one at a time, for want of memory, an extension would be compiled while nobody uses the
-device: ten seconds of a compiler for three of a GPU. So whoever waits for all of the device opens its workshop at once
-(`judging.workshop`), and imports the source in a process without a device, whose orders the workshop carries out. What
-contestant and twin order later is there by then. Nothing of that process comes back but whether the source imports.
+Compiling an extension takes ten seconds, and what needs the device three. Where one verdict has it alone, for want of
+memory, nobody would use it meanwhile; and whoever is to have it alone waits until all others have left. So whoever
+compiles opens its workshop (`judging.workshop`) before it has a place at the device, and imports the source in a
+process without one, whose orders the workshop carries out. What contestant and twin order later is there by then.
+Nothing of that process comes back but whether the source imports.
 """
 
 from __future__ import annotations

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from kerneldojo.contestant import tree
 from kerneldojo.devices.cuda.page import WANTS_DEVICE
+from kerneldojo.judging.delivery import Delivery, match_states
 from kerneldojo.judging.ends import (
     Died,
     Failed,
@@ -41,40 +42,6 @@ class Answer:
     """Seconds on the contestant's own clock."""
     keys: list[tuple[str | int, ...]] | None = None
     """As `tree.keys` of the result; None where tensors alone were looked at."""
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """How the reference's weights reach the candidate."""
-
-    names: list[str]
-    """The candidate's own names for the reference's tensors, in the reference's order; empty if layouts differ."""
-    needed: bool
-    """Whether values differ, so that they have to be delivered."""
-    pairs: dict[str, str] = field(default_factory=dict)
-    """The candidate's name for each of the reference's tensors."""
-
-
-def match_states(own: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> Delivery:
-    """Pair the candidate's parameters and buffers with the reference's: by name, else by position.
-
-    A pair may differ in shape if the number of elements is the same (a bias of shape `(C,)` held as `(C, 1, 1)`).
-    """
-
-    def fits(names: list[str]) -> bool:
-        pairs = zip(names, reference.values(), strict=True)
-        return all(own[name].numel() == value.numel() for name, value in pairs)
-
-    names: list[str] = []
-    if all(name in own for name in reference) and fits(list(reference)):
-        names = list(reference)
-    elif len(own) == len(reference) and fits(list(own)):
-        names = list(own)
-    if not names:
-        return Delivery(names=[], needed=bool(reference))
-    paired = zip(names, reference.values(), strict=True)
-    equal = all(torch.equal(own[name].reshape(value.shape).to(value.dtype), value) for name, value in paired)
-    return Delivery(names=names, needed=not equal, pairs=dict(zip(reference, names, strict=True)))
 
 
 class Contestant:

@@ -102,9 +102,9 @@ def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: 
     that was ended beside others because the device did not get done, and was not the cause (`judging.inquest`).
     """
     alone = bench.gate.first_alone
-    with _inside(bench, findings, room) as guest:
+    with built_ahead(bench, language, findings) as (ahead, workshop), _inside(bench, findings, room, ahead) as guest:
         try:
-            Hearing(bench, auditor, language, findings, guest).hold()
+            Hearing(bench, auditor, language, findings, guest, workshop).hold()
             return None
         except Ruling as ruling:
             if ruling.lacks == "time" and ruling.status is Status.TIMEOUT and guest.had_company:

@@ -9,7 +9,8 @@ import torch
 
 from kerneldojo.contestant import tree
 from kerneldojo.devices.cuda.inputs import Layout
-from kerneldojo.judging.contestant import Answer, Delivery
+from kerneldojo.judging.contestant import Answer
+from kerneldojo.judging.delivery import Delivery
 from kerneldojo.judging.reference import Expected
 from kerneldojo.judging.ruling import Ruling, exploit
 from kerneldojo.problems.arithmetic import error_moments

@@ -17,7 +17,8 @@ from kerneldojo.contestant.tree import tensors
 from kerneldojo.devices.cuda.inputs import Layout
 from kerneldojo.devices.work import Work
 from kerneldojo.judging import order
-from kerneldojo.judging.contestant import Answer, Contestant, Delivery
+from kerneldojo.judging.contestant import Answer, Contestant
+from kerneldojo.judging.delivery import Delivery
 from kerneldojo.judging.fingerprints import remember
 from kerneldojo.judging.outputs import Checked, check_buffers, check_inputs, check_outputs
 from kerneldojo.judging.reference import Expected, Reference

@@ -35,7 +35,7 @@ class Pace(Frozen):
     """Whether problems that need more than a share are judged beside each other, half as many at once with twice as
     much and more for each, as long as that is enough, and alone only then (`judging.division`)."""
     builds_ahead: bool = True
-    """Whether an extension whose problem is judged alone is compiled while it waits for that (`judging.ahead`)."""
+    """Whether an extension is compiled before its verdict has a place at the device (`judging.ahead`)."""
 
 
 ONE_AT_A_TIME = Pace(
