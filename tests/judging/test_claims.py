@@ -24,6 +24,7 @@ from kerneldojo.judging.processes import Session
 from kerneldojo.judging.protocol import protocol
 from kerneldojo.judging.reference import Expected
 from kerneldojo.judging.ruling import Ruling, in_source
+from kerneldojo.judging.submission import Submission
 from kerneldojo.judging.target_build import Compilations, TargetBuild
 from kerneldojo.judging.verdict import MAX_KERNELS, Findings
 from kerneldojo.schema import Candidate, Evaluation, KernelTime, Problem, Status
@@ -45,7 +46,7 @@ def slot(shape: list[int], stride: list[int] | None = None, offset: int = 0) -> 
 def read(arena: HostArena, **claims: Any) -> Any:
     session: Any = SimpleNamespace(arena=arena)
     answer = {"outputs": {"list": [slot([4])]}, "kinds": [{"fake": False}], "elapsed": 0.5, **claims}
-    return Contestant(session, Candidate(source="pass"), 10.0)._read(answer, "forward")
+    return Contestant(session, Submission(Candidate(source="pass")), 10.0)._read(answer, "forward")
 
 
 def test_an_answer_is_read_as_it_is_told(arena: HostArena) -> None:
@@ -152,7 +153,9 @@ def compiling(hosted: Any) -> TargetBuild:
     """A build that was posted to a contestant with this session."""
     contestant = SimpleNamespace(hosted=hosted, collect_load=lambda _: None)
     bench: Any = None
-    build = TargetBuild(bench, Compilations(), Candidate(source="pass"), protocol("quick"), parse("model:h100"))
+    build = TargetBuild(
+        bench, Compilations(), Submission(Candidate(source="pass")), protocol("quick"), parse("model:h100")
+    )
     build._begin = lambda: contestant  # type: ignore[assignment, return-value]
     build._contestant = contestant  # type: ignore[assignment]
     build.post([], 1.0)

@@ -6,6 +6,7 @@ import pytest
 
 from kerneldojo import Candidate, Problem, judge
 from kerneldojo.judging.host import HostBench
+from kerneldojo.judging.submission import Submission
 from kerneldojo.schema import Status
 
 PROBLEM = Problem(
@@ -108,9 +109,9 @@ def test_a_process_to_compile_in_is_begun_only_when_there_is_something_to_compil
     begun: list[str] = []
     enclose = HostBench.compiler
 
-    def compiler(self: HostBench, candidate: Candidate, *conditions: object):
-        begun.append(candidate.source)
-        return enclose(self, candidate, *conditions)
+    def compiler(self: HostBench, submission: Submission, *conditions: object):
+        begun.append(submission.source)
+        return enclose(self, submission, *conditions)
 
     monkeypatch.setattr(HostBench, "compiler", compiler)
     right = SOURCE.format(first="BLOCK = 512")

@@ -14,6 +14,7 @@ from kerneldojo.judging.host import COMPILE_ARENA_BYTES
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.ruling import Ruling
+from kerneldojo.judging.submission import Submission
 from kerneldojo.judging.surroundings import request
 from kerneldojo.schema import Status
 
@@ -23,7 +24,7 @@ GOOD = "import torch\nclass ModelNew(torch.nn.Module): pass\n"
 
 def contestant(server: ForkServer, source: str) -> Contestant:
     session = Session(server, host_arena(COMPILE_ARENA_BYTES), request(Protocol(), "h100"))
-    return Contestant(session, Candidate(source=source), 60.0)
+    return Contestant(session, Submission(Candidate(source=source)), 60.0)
 
 
 def test_what_has_been_read_is_loaded(server: ForkServer) -> None:

@@ -21,6 +21,7 @@ from kerneldojo.judging.host import COMPILE_ARENA_BYTES
 from kerneldojo.judging.processes import ForkServer, Session, host_arena
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.servers import Begun, gpu_server
+from kerneldojo.judging.submission import Submission
 from kerneldojo.judging.surroundings import request
 
 SOURCE = "import torch\nclass ModelNew(torch.nn.Module): pass\n"
@@ -40,7 +41,7 @@ def serves(server: ForkServer) -> bool:
     """Whether a contestant comes of it, loads a source and ends."""
     session = Session(server, host_arena(COMPILE_ARENA_BYTES), request(Protocol(), "h100"))
     with closing(session):
-        Contestant(session, Candidate(source=SOURCE), 60.0).load(60.0)
+        Contestant(session, Submission(Candidate(source=SOURCE)), 60.0).load(60.0)
         return processes.descendants(pid_of(server)) != []
 
 

@@ -12,6 +12,7 @@ from kerneldojo.judging import stock
 from kerneldojo.judging.host import HostBench
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.protocol import Protocol
+from kerneldojo.judging.submission import Submission
 
 SOURCE = """
 import torch
@@ -56,7 +57,7 @@ def test_a_session_in_which_a_candidate_started_processes_is_gone_when_its_verdi
     bench: HostBench, count: int
 ) -> None:
     candidate = Candidate(source=GOOD + FORKING.replace("COUNT", str(count)))
-    contestant = bench.contestant(candidate, Protocol())
+    contestant = bench.contestant(Submission(candidate), Protocol())
     session = contestant.hosted.session
     contestant.load(60.0)
     session.wait_started()

@@ -24,11 +24,12 @@ from torch import nn
 
 from kerneldojo.contestant import tree, weights
 from kerneldojo.contestant.arena import Packer, Slot, overlaps
+from kerneldojo.contestant.borrowing import lend, missing
 from kerneldojo.contestant.failure import describe
 from kerneldojo.contestant.kinds import Failure
 from kerneldojo.contestant.platform import Platform, Seen
 from kerneldojo.contestant.seeding import seed_everything
-from kerneldojo.contestant.source import as_bytes, parse
+from kerneldojo.contestant.source import as_bytes, compiled, parse
 
 
 class Runner:
@@ -82,14 +83,23 @@ class Runner:
         return parse(command, self._file)
 
     def do_load(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Import the source from a file of the contestant's own, so that Triton finds its text."""
+        """Import the source from a file of the contestant's own, so that Triton finds its text.
+
+        What it uses and only the reference's source (`beside`) defines it is lent; it says what that is.
+        """
         Path(self._file).write_bytes(as_bytes(command["source"]))
         specification = importlib.util.spec_from_file_location("candidate", self._file)
         assert specification is not None
         assert specification.loader is not None
         module = importlib.util.module_from_spec(specification)
         sys.modules["candidate"] = module
+        borrowed: list[str] = []
         with self._platform.loading():
+            if beside := command.get("beside"):
+                reference = compile(beside, "reference", "exec", dont_inherit=True)
+                borrowed = missing(compiled(command["source"], self._file), reference)
+                if borrowed:
+                    lend(borrowed, reference, module)
             specification.loader.exec_module(module)
         entry = getattr(module, command["entry_point"], None)
         if not isinstance(entry, type) or not issubclass(entry, nn.Module):
@@ -101,7 +111,7 @@ class Runner:
                 }
             }
         self._module = module
-        return {"custom_state": callable(getattr(entry, "load_reference_state", None))}
+        return {"custom_state": callable(getattr(entry, "load_reference_state", None)), "borrowed": borrowed}
 
     def do_construct(self, command: dict[str, Any]) -> dict[str, Any]:
         """Make an instance under a seed, with `alone` after all others are forgotten; its state goes into the arena."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import time
+from types import CodeType
 from typing import Any
 
 from kerneldojo.contestant.failure import describe
@@ -14,10 +15,15 @@ def parse(command: dict[str, Any], file: str) -> dict[str, Any]:
     started = time.perf_counter()
     result: dict[str, Any] = {}
     try:
-        importlib.machinery.SourceFileLoader("candidate", file).source_to_code(as_bytes(command["source"]), file)
+        compiled(command["source"], file)
     except BaseException as error:
         result = {"failure": describe(error, file, "compile_error")}
     return {**result, "number": command["number"], "seconds": time.perf_counter() - started}
+
+
+def compiled(source: str, file: str) -> CodeType:
+    """A module's code, as importing it from a file would compile it; raises what that would."""
+    return importlib.machinery.SourceFileLoader("candidate", file).source_to_code(as_bytes(source), file)
 
 
 def as_bytes(source: str) -> bytes:

@@ -35,7 +35,7 @@ def built_ahead(bench: Bench, language: Language, findings: Findings) -> Generat
         stack.callback(workshop.abandon)
         with findings.stage("build"):
             bench.server.start()
-            trial, session = bench.trial(findings.candidate, protocol, guest, workshop.line())
+            trial, session = bench.trial(findings.submission, protocol, guest, workshop.line())
             with contextlib.closing(session):
                 for opened in workshop.open(bench, protocol, guest):
                     stack.callback(opened.close)

@@ -25,7 +25,7 @@ from kerneldojo.judging.ends import (
 from kerneldojo.judging.hosted import Hosted
 from kerneldojo.judging.processes import Session
 from kerneldojo.judging.ruling import of_candidate
-from kerneldojo.schema import Candidate
+from kerneldojo.judging.submission import Submission
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Contestant:
 
     Args:
         session: the process.
-        candidate: whose source is loaded in it.
+        submission: whose source is loaded in it.
         budget: seconds that all its commands together may take.
         is_furnished: whether it has its memory already.
     """
@@ -57,17 +57,19 @@ class Contestant:
     def __init__(
         self,
         session: Session,
-        candidate: Candidate,
+        submission: Submission,
         budget: float,
         *,
         is_furnished: bool = False,
     ) -> None:
         self.is_furnished = is_furnished
         self.hosted = Hosted(session, budget)
-        self._candidate = candidate
+        self._submission = submission
         self._custom_state = False
         self.construction_seconds = 0.0
         """Duration of the last constructor, by the contestant's own clock."""
+        self.borrowed = ""
+        """Names that the source has of the reference's, as it says."""
         self.failed_specializations: list[dict[str, Any]] = []
         """Signatures of kernels launched by a call that failed."""
 
@@ -89,9 +91,9 @@ class Contestant:
             self.hosted.collect(timeout)
         except Died as end:
             if end.exit_code != WANTS_DEVICE:  # Who says so falsely is tried once more, with a device.
-                raise of_candidate(end, "import", self._candidate.source) from None
+                raise of_candidate(end, "import", self._submission.source) from None
         except HostedEnd as end:
-            raise of_candidate(end, "import", self._candidate.source) from None
+            raise of_candidate(end, "import", self._submission.source) from None
 
     def import_only(self, parse_timeout: float, timeout: float) -> None:
         """See whether the source imports, as a trial; raises `Ruling` if it does not."""
@@ -157,20 +159,25 @@ class Contestant:
 
     def collect_load(self, timeout: float) -> None:
         """Wait until the source is imported."""
-        self._custom_state = bool(self._collect(timeout).get("custom_state"))
+        answer = self._collect(timeout)
+        self._custom_state = bool(answer.get("custom_state"))
+        told = answer.get("borrowed")
+        told = told if isinstance(told, list) else []
+        names = [name for name in told if isinstance(name, str) and name.isidentifier()]
+        self.borrowed = readable(", ".join(names), 200)
 
     def _post(self, operation: str) -> None:
-        candidate = self._candidate
+        given = self._submission
         try:
-            self.hosted.post(operation, source=candidate.source, entry_point=candidate.entry_point)
+            self.hosted.post(operation, source=given.source, entry_point=given.entry_point, beside=given.beside)
         except HostedEnd as end:
-            raise of_candidate(end, "import", candidate.source) from None
+            raise of_candidate(end, "import", given.source) from None
 
     def _collect(self, timeout: float) -> dict[str, Any]:
         try:
             return self.hosted.collect(timeout)
         except HostedEnd as end:
-            raise of_candidate(end, "import", self._candidate.source) from None
+            raise of_candidate(end, "import", self._submission.source) from None
 
     def construct(
         self,
@@ -187,7 +194,7 @@ class Contestant:
             "construct",
             "constructor",
             instance=instance,
-            entry_point=self._candidate.entry_point,
+            entry_point=self._submission.entry_point,
             seed=seed,
             training=training,
             negative=negative,
@@ -257,7 +264,7 @@ class Contestant:
         except HostedEnd as end:
             if isinstance(end, Failed):
                 self.failed_specializations = _dicts(end.specializations)
-            raise of_candidate(frameless(end), stage, self._candidate.source) from None
+            raise of_candidate(frameless(end), stage, self._submission.source) from None
 
     def _read(self, answer: dict[str, Any], stage: str) -> Answer:
         if "untold" in answer:

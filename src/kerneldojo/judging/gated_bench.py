@@ -30,9 +30,10 @@ from kerneldojo.judging.reference_times import ReferenceTimes
 from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.shares import Shares
 from kerneldojo.judging.stock import Endings, Ready
+from kerneldojo.judging.submission import Submission
 from kerneldojo.judging.surroundings import request
 from kerneldojo.judging.tries import Tries
-from kerneldojo.schema import Candidate, Problem, content_hash
+from kerneldojo.schema import Problem, content_hash
 from kerneldojo.schema.pace import Pace
 
 NUM_TRIALS = 2
@@ -144,7 +145,7 @@ class Bench(BenchTime):
 
     def contestant(
         self,
-        candidate: Candidate,
+        submission: Submission,
         protocol: Protocol,
         guest: Guest,
         inputs: Any,
@@ -155,12 +156,12 @@ class Bench(BenchTime):
         """A fresh contestant, with its line to a workshop; nothing of the candidate has run in it yet."""
         session = self._session(protocol, guest, inputs, line, silent=silent)
         session.inquest = self.inquest(protocol, guest)
-        contestant = Contestant(session, candidate, protocol.timeout)
+        contestant = Contestant(session, submission, protocol.timeout)
         guest.budgets.append(contestant.hosted)
         return contestant
 
     def trial(
-        self, candidate: Candidate, protocol: Protocol, guest: Guest, line: socket.socket | None = None
+        self, submission: Submission, protocol: Protocol, guest: Guest, line: socket.socket | None = None
     ) -> tuple[Contestant, GatedSession]:
         """A process that sees whether a source imports, and opens no device; and its session."""
         wanted = request(protocol, self.device, self.device_nodes())
@@ -169,13 +170,13 @@ class Bench(BenchTime):
         else:
             session = self._trials.take(wanted)
             session.attend(guest)
-        contestant = Contestant(session, candidate, protocol.timeout)
+        contestant = Contestant(session, submission, protocol.timeout)
         guest.budgets.append(contestant.hosted)
         return contestant, session
 
     def opened(
         self,
-        candidate: Candidate,
+        submission: Submission,
         protocol: Protocol,
         guest: Guest,
         inputs: Any,
@@ -186,7 +187,7 @@ class Bench(BenchTime):
         """A contestant that has an open device already, and is to be furnished.
 
         Args:
-            candidate, protocol, guest, inputs, silent: as for `contestant`.
+            submission, protocol, guest, inputs, silent: as for `contestant`.
             is_waiting: whether to wait for one; else there may be None.
 
         Raises:
@@ -209,7 +210,7 @@ class Bench(BenchTime):
             self.hand_out(session.arena, silent=silent)
         else:
             self._equip(session, guest, inputs, self.room(guest), silent=silent)
-        contestant = Contestant(session, candidate, protocol.timeout, is_furnished=is_furnished)
+        contestant = Contestant(session, submission, protocol.timeout, is_furnished=is_furnished)
         guest.budgets.append(contestant.hosted)
         return contestant
 

@@ -23,11 +23,12 @@ from kerneldojo.judging.rounds import MAX_SPECIALIZATIONS, Match
 from kerneldojo.judging.ruling import Ruling, in_source
 from kerneldojo.judging.servers import HostServers
 from kerneldojo.judging.stock import Endings, Ready, References
+from kerneldojo.judging.submission import Submission
 from kerneldojo.judging.surroundings import request
 from kerneldojo.judging.target_build import Compilations, Compiled, TargetBuild, unfound
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.languages import Language
-from kerneldojo.schema import Candidate, Problem, Status, content_hash
+from kerneldojo.schema import Problem, Status, content_hash
 
 ARENA_BYTES = 8 << 30
 """Address space, not memory: pages exist once they are written."""
@@ -96,13 +97,13 @@ class HostBench:
         finally:
             self._references.give_back(key, reference)
 
-    def contestant(self, candidate: Candidate, protocol: Protocol, model: str = DEFAULT_MODEL) -> Contestant:
+    def contestant(self, submission: Submission, protocol: Protocol, model: str = DEFAULT_MODEL) -> Contestant:
         """A fresh contestant; nothing of the candidate has run in it yet, nor of any other."""
-        return Contestant(self._contestants.take(request(protocol, model)), candidate, protocol.timeout)
+        return Contestant(self._contestants.take(request(protocol, model)), submission, protocol.timeout)
 
-    def compiler(self, candidate: Candidate, protocol: Protocol, model: str) -> Contestant:
+    def compiler(self, submission: Submission, protocol: Protocol, model: str) -> Contestant:
         """A fresh contestant in which kernels are compiled, not run."""
-        return Contestant(self._compilers.take(request(protocol, model)), candidate, protocol.timeout)
+        return Contestant(self._compilers.take(request(protocol, model)), submission, protocol.timeout)
 
 
 def judge_on_host(bench: HostBench, auditor: Auditor, device: Device, language: Language, findings: Findings) -> None:
@@ -115,17 +116,18 @@ def judge_on_host(bench: HostBench, auditor: Auditor, device: Device, language: 
         with findings.stage("audit"):
             conduct = auditor.conduct(findings, reference)
         with findings.stage("build"):
-            contestant = bench.contestant(findings.candidate, protocol, device.model)
+            contestant = bench.contestant(findings.submission, protocol, device.model)
             stack.callback(bench.endings.add, contestant.hosted.session)
             contestant.load(max(protocol.load_timeout, language.build_seconds))
             contestant.hosted.session.wait_started()
             findings.isolation = contestant.hosted.session.measures
+            findings.note_borrowed(contestant.borrowed)
         if language.needs_gpu:
             raise Ruling(
                 Status.UNSUPPORTED_ON_DEVICE, f"a {language.name} candidate needs a CUDA device; it was only built here"
             )
         match = Match(reference, contestant, conduct, overlap=True)
-        build = TargetBuild(bench, bench.compilations, findings.candidate, protocol, device)
+        build = TargetBuild(bench, bench.compilations, findings.submission, protocol, device)
         stack.callback(build.close)
         compiled = _play(match, build, device, findings)
         with findings.stage("cause"):

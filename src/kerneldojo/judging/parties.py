@@ -138,7 +138,7 @@ class Parties:
         Raises:
             Ruling: it does not.
         """
-        trial, session = self.bench.trial(self.findings.candidate, self.findings.protocol, self.guest)
+        trial, session = self.bench.trial(self.findings.submission, self.findings.protocol, self.guest)
         stack.callback(session.close)
         trial.import_only(self.findings.protocol.load_timeout, self.findings.protocol.load_timeout)
         session.order_end()
@@ -156,13 +156,14 @@ class Parties:
         with findings.stage("build"):
             contestant.load(protocol.load_timeout)
             findings.isolation = contestant.hosted.session.measures
+            findings.note_borrowed(contestant.borrowed)
         return contestant
 
     def _opened(self, inputs: Any, *, silent: bool = False, is_waiting: bool = True) -> Contestant | None:
         """One on its way to being furnished, or the twin, which is not."""
         findings = self.findings
         party = self.bench.opened(
-            findings.candidate, findings.protocol, self.guest, inputs, silent=silent, is_waiting=is_waiting
+            findings.submission, findings.protocol, self.guest, inputs, silent=silent, is_waiting=is_waiting
         )
         if party is not None:
             self.sessions.append(party.hosted.session)
@@ -174,7 +175,7 @@ class Parties:
         """A contestant with its source loaded and no context yet, and its twin where that builds beside it."""
         bench, findings, protocol = self.bench, self.findings, self.findings.protocol
         with findings.stage("start"):
-            contestant = bench.contestant(findings.candidate, protocol, self.guest, inputs, self._line())
+            contestant = bench.contestant(findings.submission, protocol, self.guest, inputs, self._line())
             self.sessions.append(contestant.hosted.session)
             contestant.post_parse()
             contestant.collect_parse(protocol.load_timeout)
@@ -194,6 +195,7 @@ class Parties:
                 raise
             contestant.hosted.session.wait_started()
             findings.isolation = contestant.hosted.session.measures
+            findings.note_borrowed(contestant.borrowed)
         return contestant, early
 
     @property
@@ -250,7 +252,7 @@ class Parties:
         """The silent twin's process, on its way to being locked in."""
         findings = self.findings
         twin = self.bench.contestant(
-            findings.candidate, findings.protocol, self.guest, inputs, self._line(), silent=True
+            findings.submission, findings.protocol, self.guest, inputs, self._line(), silent=True
         )
         self.sessions.append(twin.hosted.session)
         return twin

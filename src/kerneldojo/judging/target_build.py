@@ -21,7 +21,8 @@ from kerneldojo.judging.ends import HostedEnd, readable
 from kerneldojo.judging.rounds import MAX_SPECIALIZATIONS, Birth
 from kerneldojo.judging.ruling import Ruling, exploit, of_candidate
 from kerneldojo.judging.stock import Endings
-from kerneldojo.schema import Candidate, Status, content_hash
+from kerneldojo.judging.submission import Submission
+from kerneldojo.schema import Status, content_hash
 
 MAX_CANDIDATES = 512
 """Candidates whose compiled kernels are remembered, the last ones."""
@@ -66,7 +67,7 @@ class Bench(Protocol):
         """Who waits for their end."""
         ...
 
-    def compiler(self, candidate: Candidate, protocol: settings.Protocol, model: str) -> Contestant:
+    def compiler(self, submission: Submission, protocol: settings.Protocol, model: str) -> Contestant:
         """A fresh one."""
         ...
 
@@ -78,17 +79,17 @@ class TargetBuild:
         self,
         bench: Bench,
         compilations: Compilations,
-        candidate: Candidate,
+        submission: Submission,
         protocol: settings.Protocol,
         device: Device,
     ) -> None:
         self._bench = bench
         self._compilations = compilations
-        self._candidate = candidate
+        self._submission = submission
         self._protocol = protocol
         self._device = device
         self._stage = f"compiling for {device.model}"
-        self._key = content_hash(candidate.source, candidate.entry_point, device.model)
+        self._key = content_hash(submission.source, submission.beside, submission.entry_point, device.model)
         self._signatures = ""
         self._contestant: Contestant | None = None
         self._known: Compiled | None = None
@@ -96,7 +97,7 @@ class TargetBuild:
 
     def _begin(self) -> Contestant:
         """Only once there is something to compile: of the answers that are judged, half never come so far."""
-        self._contestant = self._bench.compiler(self._candidate, self._protocol, self._device.model)
+        self._contestant = self._bench.compiler(self._submission, self._protocol, self._device.model)
         self._contestant.post_load()
         return self._contestant
 
@@ -123,7 +124,7 @@ class TargetBuild:
                 capability=list(gpu(self._device.model).compute_capability),
             )
         except HostedEnd as end:  # It may have ended, or said what nobody asked, since it was imported.
-            raise of_candidate(end, self._stage, self._candidate.source) from None
+            raise of_candidate(end, self._stage, self._submission.source) from None
 
     def collect(self, birth: Birth | None = None, *, training: bool = True) -> Compiled:
         """Wait for the compiler; raises `Ruling` with what it complained about.
@@ -168,7 +169,7 @@ class TargetBuild:
                 "construct",
                 "constructor",
                 instance="compile",
-                entry_point=self._candidate.entry_point,
+                entry_point=self._submission.entry_point,
                 seed=birth.seed,
                 training=training,
                 alone=True,

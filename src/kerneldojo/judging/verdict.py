@@ -11,6 +11,7 @@ from typing import Any
 
 from kerneldojo.judging.protocol import VERSION, Protocol
 from kerneldojo.judging.ruling import Ruling
+from kerneldojo.judging.submission import Submission
 from kerneldojo.schema import (
     Candidate,
     Evaluation,
@@ -83,6 +84,16 @@ class Findings:
         finally:
             spent = time.perf_counter() - started
             self.stage_seconds[name] = round(self.stage_seconds.get(name, 0.0) + spent, 4)
+
+    @property
+    def submission(self) -> Submission:
+        """What contestants are given."""
+        return Submission(self.candidate, self.problem)
+
+    def note_borrowed(self, names: str) -> None:
+        """Say which names the candidate's source has of the reference's, if it has any."""
+        if names:
+            self.notes.append(f"uses what only the reference's source defines, as KernelBench lets it: {names}")
 
     @property
     def speedup(self) -> float | None:
