@@ -133,7 +133,7 @@ def judge_on_host(bench: HostBench, auditor: Auditor, device: Device, language: 
         with findings.stage("cause"):
             if not match.seen.ran_own_kernel:
                 raise no_own_kernel("any call")
-            check_cause(match, protocol.cause_timeout)
+            findings.notes += check_cause(match, protocol.cause_timeout)
         if unseen := unfound(compiled):
             name = in_source(unseen[0], findings.candidate.source) or "it launches"
             raise Ruling(

@@ -408,14 +408,6 @@ def test_a_reference_that_plays_alone_plays_in_every_round_however_well_it_is_kn
     assert len(found.series["reference"].windows) == found.num_rounds == 24
 
 
-@pytest.mark.usefixtures("slower")
-def test_a_reference_that_plays_alone_plays_in_every_round_however_well_it_is_known() -> None:
-    effort = replace(QUICKLY_OVER, min_windows=24, target_error=1e9)
-    found = race([], is_brisk=True, effort=effort, call_seconds=0.03)
-    assert found.is_hopeless
-    assert len(found.series["reference"].windows) == found.num_rounds == 24
-
-
 @pytest.mark.parametrize("times", [0.5, 2.0])
 def test_who_is_as_slow_as_its_reference_or_nearly_is_timed_as_any_other(times: float) -> None:
     found = race([], is_brisk=True, effort=ONE_MORE, call_seconds=0.04, reference_seconds=0.04 / times)
