@@ -84,7 +84,7 @@ def of_candidate(end: HostedEnd, stage: str, source: str = "") -> Ruling:
 
 def of_reference(end: HostedEnd, stage: str) -> Ruling:
     """What it means that the reference runner ended: the problem cannot be judged."""
-    text = end.text if isinstance(end, Failed) else of_candidate(end, stage).message
+    text = end.text if isinstance(end, Failed) else of_candidate(end, stage).message.removeprefix(f"{stage}: ")
     return Ruling(Status.INVALID_PROBLEM, f"the reference failed ({stage}): {text}", lacks=_lack(end))
 
 
