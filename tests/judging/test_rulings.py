@@ -63,9 +63,9 @@ def test_who_interferes_with_the_channel_is_convicted() -> None:
         (Failed("runtime_error", "ValueError: no"), "ValueError: no", ""),
         (Failed("out_of_memory", "no room"), "no room", "memory"),
         (Failed("out_of_device_memory", "no room"), "no room", "memory"),
-        (Late("x"), "audit: not finished in time", "time"),
-        (Died({"cause": "memory"}), "audit: it used more memory than it was given", "memory"),
-        (Died({"signal": 11}), "audit: its process was ended by signal 11", ""),
+        (Late("x"), "not finished in time", "time"),
+        (Died({"cause": "memory"}), "it used more memory than it was given", "memory"),
+        (Died({"signal": 11}), "its process was ended by signal 11", ""),
     ],
 )
 def test_of_a_reference_none_is_the_candidates_fault(end: HostedEnd, text: str, lacks: str) -> None:
