@@ -10,6 +10,7 @@ from rich.console import Console
 
 from kerneldojo.cli.panel import MAX_KERNELS, MEANING, outcome, panel, speedup_interval
 from kerneldojo.schema import Evaluation, KernelTime, Status, Timing
+from kerneldojo.schema.evaluation import CAUSE_UNSHOWN
 
 WIDTHS = (80, 120)
 
@@ -36,6 +37,15 @@ def test_every_status_is_said_in_words_and_fits_the_width(status: Status, width:
     assert all(cell_len(line) == width for line in text.splitlines())
     if status not in (Status.PASSED, Status.EXPLOIT):
         assert f"the message for {status.value}" in words(text)
+
+
+def test_who_passes_where_no_cause_could_be_shown_is_not_said_to_have_a_part_in_it() -> None:
+    known = measured()
+    text = words(drawn(known.model_copy(update={"notes": (*known.notes, CAUSE_UNSHOWN)}), 120))
+    assert "whether its own kernels have a part in it nobody can say" in text
+    assert CAUSE_UNSHOWN in text
+    assert MEANING[Status.PASSED][1] not in text
+    assert MEANING[Status.PASSED][1] in words(drawn(known, 120))
 
 
 def test_a_measured_pass_shows_speedup_interval_bars_limit_coverage_and_kernels() -> None:

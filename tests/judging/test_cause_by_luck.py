@@ -9,8 +9,8 @@ from test_odd_problems import problem
 
 from kerneldojo import Candidate, Problem
 from kerneldojo.judging import Judge
-from kerneldojo.judging.cause import UNSHOWN
 from kerneldojo.schema import Evaluation, Status
+from kerneldojo.schema.evaluation import CAUSE_UNSHOWN
 
 KERNEL = """
 import torch, triton, triton.language as tl
@@ -60,7 +60,7 @@ def test_whose_answer_is_nearly_always_nothing_is_not_convicted_for_that(judge: 
 def test_where_all_answers_are_the_same_nothing_can_be_shown(judge: Judge, device: str) -> None:
     found = verdict(judge, device, NEVER, KERNEL)
     assert found.status is Status.PASSED, found.message
-    assert UNSHOWN in found.notes
+    assert CAUSE_UNSHOWN in found.notes and not found.is_cause_shown
 
 
 @pytest.mark.parametrize("device", DEVICES)

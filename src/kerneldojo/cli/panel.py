@@ -77,6 +77,8 @@ def _sections(evaluation: Evaluation) -> Iterator[RenderableType]:
 
 def _verdict(evaluation: Evaluation) -> Iterator[RenderableType]:
     _, meaning = MEANING[evaluation.status]
+    if evaluation.status is Status.PASSED and not evaluation.is_cause_shown:
+        meaning = "Right in every round; whether its own kernels have a part in it nobody can say."
     yield Text.assemble(badge(evaluation.status), "  ", (meaning, "bold"))
     message = harmless(evaluation.message).strip()
     # A cheat's evidence stands under its own heading; a message that only repeats it would be read twice.

@@ -25,10 +25,10 @@ from kerneldojo.judging.reference import Expected
 from kerneldojo.judging.rounds import Match, secret_seed
 from kerneldojo.judging.ruling import Ruling, exploit
 from kerneldojo.problems.distributions import has_negative_weights
+from kerneldojo.schema.evaluation import CAUSE_UNSHOWN
 
 MOST_CALLS = 6
 """As often is asked who is right, if the reference's answers are all the same."""
-UNSHOWN = "whether its own kernels cause its answers could not be shown, for answers to other inputs are the same"
 
 
 def check_cause(match: Match, timeout: float, *, is_silent: bool = False) -> list[str]:
@@ -41,7 +41,7 @@ def check_cause(match: Match, timeout: float, *, is_silent: bool = False) -> lis
             context, where a call without them has broken it: an index that nobody wrote is anything.
 
     Returns:
-        What is to be said of it: nothing, or `UNSHOWN`.
+        What is to be said of it: nothing, or `CAUSE_UNSHOWN`.
 
     Raises:
         Ruling: they are, and other inputs have other answers.
@@ -56,7 +56,7 @@ def check_cause(match: Match, timeout: float, *, is_silent: bool = False) -> lis
             raise exploit("no_causal_kernel", "with its own kernels replaced by no-ops, its answer was still right")
         before = [tensor.cpu() for tensor in expected.outputs["native"]]
         del expected  # On the device there may be no room for two.
-    return [UNSHOWN]
+    return [CAUSE_UNSHOWN]
 
 
 def _right_without(match: Match, timeout: float, distribution: str, *, is_silent: bool) -> Expected | None:

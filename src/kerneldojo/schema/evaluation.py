@@ -15,6 +15,9 @@ from pydantic import Field, computed_field, model_validator
 from kerneldojo.schema.base import Frozen, WrittenText
 from kerneldojo.schema.problem import SourceLanguage
 
+CAUSE_UNSHOWN = "whether its own kernels cause its answers could not be shown, for answers to other inputs are the same"
+"""Noted of a candidate that passed, where nobody could tell: see `judging.cause`."""
+
 
 class Status(StrEnum):
     """What became of a candidate."""
@@ -192,6 +195,11 @@ class Evaluation(Frozen):
     def stages(self) -> dict[str, float]:
         """Seconds of each stage: those of `stage_seconds` that add up."""
         return {name: seconds for name, seconds in self.stage_seconds.items() if name not in NO_STAGES}
+
+    @property
+    def is_cause_shown(self) -> bool:
+        """Whether its own kernels have been seen to cause its answers, if it passed."""
+        return CAUSE_UNSHOWN not in self.notes
 
     @computed_field
     @property
