@@ -3,7 +3,7 @@
     git clone https://github.com/anneouyang/KernelBenchLeaderboard
     python benchmarks/leaderboard.py KernelBenchLeaderboard --device cuda:0 --at-once 12 --out leaderboard
 
-KernelBench's leaderboard of December 2024 keeps some 380 CUDA kernels of six models (at most five for each problem,
+KernelBench's leaderboard of December 2024 keeps some 380 CUDA kernels of seven models (at most five for each problem,
 beside the problems as they were), all of which were right by KernelBench's tolerance of one in a hundred, on inputs
 from its own distribution. Nobody wrote them for this judge. So each that is refused here is either a mistake of the
 model's that was not seen, or one of ours: a line for each says why.
