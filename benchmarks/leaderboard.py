@@ -107,7 +107,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600.0, help="after which it ends")
     parser.add_argument("--out", type=Path, default=Path("leaderboard"))
     options = parser.parse_args()
-    part, parts = map(int, options.part.split("/"))
+    if (given := re.fullmatch(r"(\d+)/(\d+)", options.part)) is None or int(given[1]) >= int(given[2]):
+        parser.error(f"--part {options.part}: not a part of a number of parts, such as 0/2")
+    part, parts = int(given[1]), int(given[2])
     lines = part_of(entries(options.folder), part, parts)
     options.out.mkdir(parents=True, exist_ok=True)
     pool = LocalPool([options.device], None, PoolConfig(num_verdicts_per_gpu=options.at_once, remember=0))

@@ -95,6 +95,8 @@ def candidate_jobs(
 
 def steady_jobs(chosen: list[Case], num: int, device: str) -> list[Job]:
     """One kernel so many times, judged anew each time: how far its figures lie apart is how steady they are."""
+    if not num:
+        return []
     case = next(case for case in chosen if case.problem.name.startswith(STEADY))
     return [
         Job(problem=case.problem, candidate=case.candidate(WARM_NUMBERS - 1, "triton"), device=device, fresh=True)

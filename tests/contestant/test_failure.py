@@ -77,6 +77,26 @@ def test_only_a_library_says_that_device_memory_ran_out(words: str, tmp_path: Pa
     assert failure_of(f"raise RuntimeError({words!r})", tmp_path)["kind"] == "runtime_error"
 
 
+def test_what_an_extension_was_called_with_is_not_told(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    names: dict[str, Any] = {}
+    words = "f(): incompatible function arguments:\\n    1. (arg0: int)\\n\\nInvoked with: tensor([0.4286,\\n 0.3])"
+    library = f"def f(x): raise TypeError('{words}')\n"
+    exec(compile(library, str(tmp_path / "torch" / "extension.py"), "exec"), names)
+    told = failure_of("f(1)", tmp_path, f=names["f"])["text"]
+    assert told == "TypeError: f(): incompatible function arguments:\n    1. (arg0: int)"
+
+
+def test_folders_of_a_verdict_are_not_told(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    names: dict[str, Any] = {}
+    words = "/tmp/dojo-judge-fg/dojo-mu_/extensions/ops-7f/ops.so: undefined symbol: _Z3fwd; see /usr/lib/x.so"
+    library = f"def f(x): raise ImportError('{words}')\n"
+    exec(compile(library, str(tmp_path / "torch" / "extension.py"), "exec"), names)
+    told = failure_of("f(1)", tmp_path, f=names["f"])["text"]
+    assert told == "ImportError: ops.so: undefined symbol: _Z3fwd; see /usr/lib/x.so"
+
+
 def test_a_giant_message_is_cut_and_control_characters_go(tmp_path: Path) -> None:
     told = failure_of("int('\\x1b[31m' + 'x' * 10**6)", tmp_path)["text"]
     assert len(told) <= MAX_TEXT

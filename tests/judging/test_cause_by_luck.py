@@ -69,3 +69,14 @@ def test_a_decoy_is_found_where_answers_differ(judge: Judge, device: str) -> Non
     assert found.status is Status.EXPLOIT, found.message
     assert [one.name for one in found.exploits] == ["no_causal_kernel"]
     assert verdict(judge, device, 1.0, KERNEL).status is Status.PASSED
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_whose_kernel_runs_in_training_only_is_told_the_mode(judge: Judge, device: str) -> None:
+    """Dropout is judged in eval mode, for nobody can repeat what is random."""
+    dropped = problem("return torch.tanh(nn.functional.dropout(x, 0.5, self.training))")
+    branch = "        if not self.training:\n            return torch.tanh(x)\n        y = torch.zeros_like(x)\n"
+    source = KERNEL.format(bound=0.0).replace("        y = torch.zeros_like(x)\n", branch)
+    found = judge.judge(dropped, Candidate(source=source), device=device)
+    assert [one.name for one in found.exploits] == ["no_own_kernel"], found.message
+    assert "all in eval mode" in found.message

@@ -13,6 +13,7 @@ from dashboard_server import ShownExecutor, served
 from browser import Browser, needs_chromium
 from kerneldojo.pool.executor import DeviceState
 from kerneldojo.schema import Evaluation, Exploit, KernelTime, ProtocolRecord, Roofline, Status, Timing, Unverified
+from kerneldojo.schema.evaluation import CAUSE_UNSHOWN
 from kerneldojo.service import native
 from kerneldojo.service.tokens import parse_tokens
 
@@ -149,12 +150,17 @@ def test_one_evaluation_has_an_address_and_shows_everything(tmp_path: Path, brow
     with served(tmp_path) as s:
         s.judge("good:1", PASSED, problem="softmax_rows", reference="class Model:\n    pass\n", code=code)
         s.judge("cheat", EXPLOIT)
+        s.judge("luck", PASSED.model_copy(update={"notes": (CAUSE_UNSHOWN,)}))
         tab = browser.tab()
+        tab.open(f"{s.url}/#/tasks/luck")
+        tab.until("document.querySelector('#kernels')")
+        assert "whether its own kernels have a part in it nobody can say" in tab.text("main")
         tab.open(f"{s.url}/#/tasks/good%3A1")
         tab.until("document.querySelector('#kernels')")
         text = tab.text("main")
         for words in (
-            "softmax_rows", "passed", "2.50×", "the speed of torch.compile", "200 µs", "500 µs", "● row_kernel",
+            "softmax_rows", "passed", "its own kernels have a part in it", "2.50×",
+            "the speed of torch.compile", "200 µs", "500 µs", "● row_kernel",
             "○ library_fill", "20.0 µs, 2 launches", "190 µs to 210 µs", "of the roofline", "50 %", "standard 7",
             "build", "800 ms",
         ):  # fmt: skip

@@ -9,6 +9,7 @@ exception at run time is not repeated: its source line, which its author knows, 
 from __future__ import annotations
 
 import dis
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -18,6 +19,10 @@ import torch
 from kerneldojo.contestant.kinds import Failure, Kind
 
 MAX_TEXT = 800
+_ARGUMENTS = re.compile(r"\s*\n+Invoked with:.*", re.DOTALL)
+"""What a function of an extension was called with: thousands of numbers, and whatever else the candidate chose."""
+_FOLDERS = re.compile(r"/(?:[^\s/:'\"]+/)*dojo-[^\s:'\"]*/")
+"""Folders of a verdict: their names are drawn, and say nothing."""
 
 TOLD_PACKAGES = ("torch", "triton", "numpy", "kerneldojo")
 """Packages whose own messages are passed on."""
@@ -106,6 +111,7 @@ def _type_name(error: BaseException) -> str:
 
 
 def _clean(text: str, limit: int = 500) -> str:
-    """Printable, short, on as few lines as it had."""
+    """Printable, short, on as few lines as it had, and without what differs from call to call."""
+    text = _FOLDERS.sub("", _ARGUMENTS.sub("", text))
     text = "".join(char if char.isprintable() or char == "\n" else "?" for char in text[: 4 * limit])
     return text if len(text) <= limit else text[: limit // 2] + " [...] " + text[-limit // 2 :]

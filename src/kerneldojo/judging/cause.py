@@ -89,6 +89,7 @@ def _would_do(before: list[torch.Tensor], expected: Expected, reduction_length: 
     return is_right(Answer(outputs, [{} for _ in outputs], None, [], [], 0.0), expected, reduction_length)
 
 
-def no_own_kernel(where: str) -> Ruling:
+def no_own_kernel(where: str, *, training: bool = True) -> Ruling:
     """The ruling for a candidate that brought no kernel, or did not launch it in the calls that `where` names."""
-    return exploit("no_own_kernel", f"no kernel of the candidate's own ran in {where}")
+    mode = "" if training else " (all in eval mode, for in training mode the reference's answers cannot be repeated)"
+    return exploit("no_own_kernel", f"no kernel of the candidate's own ran in {where}{mode}")

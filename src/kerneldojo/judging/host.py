@@ -132,7 +132,7 @@ def judge_on_host(bench: HostBench, auditor: Auditor, device: Device, language: 
         compiled = _play(match, build, device, findings)
         with findings.stage("cause"):
             if not match.seen.ran_own_kernel:
-                raise no_own_kernel("any call")
+                raise no_own_kernel("any call", training=conduct.training)
             findings.notes += check_cause(match, protocol.cause_timeout)
         if unseen := unfound(compiled):
             name = in_source(unseen[0], findings.candidate.source) or "it launches"

@@ -196,7 +196,7 @@ class Measurement:
     def _find_cause(self, series: Prepared, *, has_own: bool, is_well: bool) -> None:
         findings = self.findings
         if not has_own or (findings.kernels and not any(kernel.own for kernel in findings.kernels)):
-            raise no_own_kernel("the calls that were looked at")
+            raise no_own_kernel("the calls that were looked at", training=self.match.conduct.training)
         if self._is_mute_in_place(series):
             silent = self.match.contestant
         else:

@@ -4,7 +4,7 @@ const DATA = JSON.parse(document.getElementById("data").textContent), M = DATA.m
 const modeled = M.timing_sources.includes("modeled"), FAST = M.config.thresholds;
 
 const MEANING = {
-  passed: "right in every round; its own kernels have a part in it", incorrect: "its answers are not the reference's", exploit: "sought credit without the work",
+  passed: "right in every round", incorrect: "its answers are not the reference's", exploit: "sought credit without the work",
   compile_error: "could not be read or compiled", runtime_error: "failed while running", timeout: "did not finish in time",
   out_of_memory: "asked for too much memory", no_code: "no code found in the answer", policy_failed: "the policy gave no answer (masked)",
   unsupported_on_device: "this device cannot judge it (masked)", invalid_problem: "the problem cannot be judged (masked)",

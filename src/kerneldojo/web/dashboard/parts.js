@@ -3,7 +3,7 @@
 
 // Glyph, class of the badge, and what it means.
 const STATUSES = new Map(Object.entries({
-  passed: ["✓", "good", "right in every round; its own kernels have a part in it"],
+  passed: ["✓", "good", "right in every round"],
   incorrect: ["≠", "bad", "its answers are not the reference's"],
   exploit: ["⚑", "cheat", "sought credit without the work"],
   compile_error: ["⌧", "bad", "could not be read or compiled"],

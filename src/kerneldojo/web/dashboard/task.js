@@ -46,8 +46,16 @@ const factList = facts => el("ul", { class: "facts" }, facts.filter(([, value]) 
   el("li", {}, el("b", {}, name), typeof value === "string" || typeof value === "number" ? harmless(value) : value)));
 const card = (title, ...parts) => el("section", { class: "card" }, el("h2", {}, title), ...parts);
 
+// What a pass says of the candidate's own kernels: where answers to other inputs are the same, nothing.
+function meaningOf(task) {
+  const meaning = STATUSES.get(statusOf(task))?.[2] || "";
+  if (statusOf(task) !== "passed" || !task.evaluation) return meaning;
+  const isShown = !task.evaluation.notes.some(note => note.startsWith("whether its own kernels cause"));
+  return meaning + (isShown ? "; its own kernels have a part in it" : "; whether its own kernels have a part in it nobody can say");
+}
+
 function taskParts(task) {
-  const verdict = task.evaluation, job = task.job, meaning = STATUSES.get(statusOf(task))?.[2] || "";
+  const verdict = task.evaluation, job = task.job, meaning = meaningOf(task);
   const parts = [backLink(), el("h1", {}, harmless(task.problem || task.id)),
     el("div", { class: "row" }, badge(statusOf(task)), el("span", { class: "soft" }, task.expired ? "its deadline passed while it waited" : meaning)),
     factList([["device", verdict?.device || task.device], ["client", task.client], ["priority", task.priority === "normal" ? "" : task.priority],
