@@ -196,6 +196,26 @@ def test_what_does_not_import_takes_none(
     assert not bench.blanks
 
 
+def test_what_does_not_compile_takes_none(bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path) -> None:
+    bench.emulated = "h100"
+    claim = "from kerneldojo.contestant.runner import Runner\n"
+    claim += "Runner.do_dry_call = lambda *_: {'failure': {'kind': 'compile_error', 'text': 'no', 'line': 5}}\n"
+    ruling = refused(judge(bench, f"{claim}{HONEST}", tmp_path))
+    assert ruling.status is Status.COMPILE_ERROR
+    assert ruling.message.startswith("forward: no (line 5: ")
+    assert not of_kind(asked, "load_driver")
+    assert not bench.blanks
+
+
+def test_what_no_call_without_numbers_can_tell_the_device_tells(
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path
+) -> None:
+    bench.emulated = "h100"
+    passed(judge(bench, HONEST, tmp_path))  # Its kernels are interpreted, which have nothing to compile.
+    (trial,) = of_kind(asked, "parse")
+    assert asked[trial] == ["parse", "load", "dry_call"]
+
+
 @pytest.mark.parametrize("word", ["nvrtc", "torch.cuda._compile_kernel", "cupy.RawKernel"])
 def test_what_may_compile_cuda_by_itself_gets_a_context_of_the_usual_kind(
     bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path, word: str
@@ -231,14 +251,15 @@ def test_a_source_that_wants_the_device_as_it_is_imported_is_imported_where_ther
     assert not of_kind(asked, "load_driver", "open", "furnish")
 
 
+@pytest.mark.parametrize("kind", ["", "from torch.utils.cpp_extension import load_inline\n"])
 @pytest.mark.parametrize("has_all_tools", [True, False])
 def test_whoever_says_as_it_is_imported_that_the_device_lacks_something_is_scored(
-    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path, has_all_tools: bool
+    bench: HostBench, asked: dict[Session, list[str]], tmp_path: Path, has_all_tools: bool, kind: str
 ) -> None:
     bench.has_all_tools = has_all_tools  # type: ignore[misc]
     claim = "class UnsupportedOnDevice(Exception):\n    __module__ = 'kerneldojo.mine'\n"
     claim += "from kerneldojo.contestant import failure\nfailure._is_told = lambda *_: True\n"
-    ruling = refused(judge(bench, f"{claim}raise UnsupportedOnDevice\nclass ModelNew: ...\n", tmp_path))
+    ruling = refused(judge(bench, f"{kind}{claim}raise UnsupportedOnDevice\nclass ModelNew: ...\n", tmp_path))
     assert ruling.status is (Status.RUNTIME_ERROR if has_all_tools else Status.UNSUPPORTED_ON_DEVICE)
 
 

@@ -113,6 +113,13 @@ class Runner:
         self._module = module
         return {"custom_state": callable(getattr(entry, "load_reference_state", None)), "borrowed": borrowed}
 
+    def do_dry_call(self, command: dict[str, Any]) -> dict[str, Any]:
+        """See `dry_call`; the last thing that this process is asked."""
+        from kerneldojo.contestant.dry_call import refused_kernel
+
+        error = refused_kernel(self._module, command["beside"], command["entry_point"], command["gpu"])
+        return {} if error is None else {"failure": self._describe(error, "compile_error")}
+
     def do_construct(self, command: dict[str, Any]) -> dict[str, Any]:
         """Make an instance under a seed, with `alone` after all others are forgotten; its state goes into the arena."""
         if command.get("alone"):

@@ -46,13 +46,14 @@ def warm_up(flavour: str) -> None:
 
 
 def _rehearse(flavour: str) -> None:
-    from kerneldojo.contestant import rehearsal
+    from kerneldojo.contestant import dry_call, rehearsal
 
     if flavour == "cuda":
         from kerneldojo.devices.cuda import warm
 
         rehearsal.rehearse(interpreted=False)
         import_module("torch._dynamo")  # A second, which whatever is compared with torch.compile would pay each time.
+        dry_call.warm_up()
         warm.prepare()
         return
     from kerneldojo.devices import interpreter, target

@@ -209,6 +209,12 @@ GPUS: dict[str, GPU] = {
 """By the name that `model:<name>` uses."""
 
 
+def like(full_name: str, compute_capability: tuple[int, int]) -> GPU | None:
+    """The GPU that a driver calls so, else the first that is of its generation; None if there is none."""
+    alike = [spec for spec in GPUS.values() if spec.compute_capability == compute_capability]
+    return next((spec for spec in alike if spec.full_name == full_name), alike[0] if alike else None)
+
+
 def gpu(name: str) -> GPU:
     """The GPU of that name, upper and lower case, hyphens, underscores and spaces aside.
 

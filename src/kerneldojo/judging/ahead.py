@@ -1,10 +1,14 @@
 """What can be done for a verdict before it has the device: a source is imported, and what it compiles is compiled.
 
-Compiling an extension takes ten seconds, and what needs the device three. Where one verdict has it alone, for want of
-memory, nobody would use it meanwhile; and whoever is to have it alone waits until all others have left. So whoever
-compiles opens its workshop (`judging.workshop`) before it has a place at the device, and imports the source in a
-process without one, whose orders the workshop carries out. What contestant and twin order later is there by then.
-Nothing of that process comes back but whether the source imports.
+A context, memory and a reference are lost on a source that does not import, and so is everybody's time where one
+verdict has the device alone. So what needs none of that comes first, where several are judged at once: in a process
+without the device the source is imported, and if it compiles only when it is called, it is called without numbers
+(`contestant.dry_call`).
+
+Compiling an extension takes ten seconds, and what needs the device three. So whoever compiles opens its workshop
+(`judging.workshop`) before it has a place at the device, and imports the source in a process whose orders the workshop
+carries out. What contestant and twin order later is there by then. Nothing of that process comes back but whether the
+source imports.
 """
 
 from __future__ import annotations
@@ -14,9 +18,13 @@ from collections.abc import Generator
 
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.guest import Guest
+from kerneldojo.judging.parties import may_compile_cuda
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.judging.workshop import Workshop, build_seconds, is_slow_to_build
 from kerneldojo.languages import Language
+
+DRY_CALL_SECONDS = 4.0
+"""For a call without numbers, of which most take less than a tenth; what takes longer shows on the device."""
 
 
 @contextlib.contextmanager
@@ -24,11 +32,14 @@ def built_ahead(bench: Bench, language: Language, findings: Findings) -> Generat
     """A guest at the gate and its workshop, in which all is built; none, and one for later, where that gains nothing.
 
     Raises:
-        Ruling: the source does not import.
+        Ruling: the source does not import, or what it launches does not compile.
     """
     workshop, protocol = Workshop(), findings.protocol
-    is_worthwhile = bench.pace.builds_ahead and bench.gate.capacity > 1 and is_slow_to_build(language, protocol)
-    if not is_worthwhile:
+    is_early = bench.pace.builds_ahead and bench.gate.capacity > 1
+    is_slow = is_slow_to_build(language, protocol)
+    if is_early and not is_slow and not may_compile_cuda(findings.candidate.source):
+        _try_source(bench, findings)
+    if not (is_early and is_slow):
         yield None, workshop
         return
     with bench.gate.approach() as guest, contextlib.ExitStack() as stack:
@@ -41,3 +52,20 @@ def built_ahead(bench: Bench, language: Language, findings: Findings) -> Generat
                     stack.callback(opened.close)
                 trial.import_only(protocol.load_timeout, build_seconds(language, protocol))
         yield guest, workshop
+
+
+def _try_source(bench: Bench, findings: Findings) -> None:
+    """See once whether the source imports, and whether what it launches compiles."""
+    if findings.is_tried:
+        return
+    findings.is_tried = True
+    timeout = findings.protocol.load_timeout
+    with findings.stage("build"), bench.gate.approach() as guest:
+        bench.server.start()
+        trial, session = bench.trial(findings.submission, findings.protocol, guest)
+        try:
+            is_alive = trial.import_only(timeout, timeout)
+            if is_alive and bench.emulated and "triton" in findings.candidate.source:
+                trial.call_dry(bench.emulated, DRY_CALL_SECONDS)
+        finally:
+            bench.dismiss(session)

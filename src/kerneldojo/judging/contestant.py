@@ -81,26 +81,50 @@ class Contestant:
         """Wait until it is read."""
         self._collect(timeout)
 
-    def collect_trial(self, timeout: float) -> None:
+    def collect_trial(self, timeout: float) -> bool:
         """As `collect_load`, in a process without memory of the device's, which ends when the source wants the device.
+
+        Returns:
+            Whether it is there still.
 
         Raises:
             Ruling: the source does not import.
         """
         try:
             self.hosted.collect(timeout)
+            return True
         except Died as end:
             if end.exit_code != WANTS_DEVICE:  # Who says so falsely is tried once more, with a device.
                 raise of_candidate(end, "import", self._submission.source) from None
+            return False
         except HostedEnd as end:
             raise of_candidate(end, "import", self._submission.source) from None
 
-    def import_only(self, parse_timeout: float, timeout: float) -> None:
-        """See whether the source imports, as a trial; raises `Ruling` if it does not."""
+    def import_only(self, parse_timeout: float, timeout: float) -> bool:
+        """See whether the source imports, as a trial, and whether that is still alive; raises `Ruling` if it does not
+        import."""
         self.post_parse()
         self.collect_parse(parse_timeout)
         self.post_load()
-        self.collect_trial(timeout)
+        return self.collect_trial(timeout)
+
+    def call_dry(self, gpu: str, timeout: float) -> None:
+        """After `import_only`, of a trial that is alive: see whether what a call launches compiles (`dry_call`).
+
+        Args:
+            gpu: the GPU that is emulated.
+            timeout: seconds after which it is left open, as whenever the call comes to nothing.
+
+        Raises:
+            Ruling: it does not.
+        """
+        given = self._submission
+        try:
+            self.hosted.post("dry_call", entry_point=given.entry_point, beside=given.beside, gpu=gpu)
+            self.hosted.collect(timeout)
+        except HostedEnd as end:
+            if isinstance(end, Failed) and end.kind == "compile_error":  # It may claim other things as well.
+                raise of_candidate(frameless(end), "forward", given.source) from None
 
     def furnish(self, timeout: float) -> None:
         """After `collect_parse`, before `post_load`: give it its memory, and wait until all is there that the source
@@ -188,8 +212,10 @@ class Contestant:
         *,
         training: bool,
         negative: bool = False,
+        keeps_own: bool = False,
     ) -> Delivery:
-        """Make an instance, the only one, and see to it that it has the reference's weights; see `Reference.begin`."""
+        """Make an instance, the only one, and see to it that it has the reference's weights, unless it `keeps_own`; see
+        `Reference.begin`."""
         answer = self.ask(
             "construct",
             "constructor",
@@ -207,7 +233,7 @@ class Contestant:
         delivery = match_states(own, state)
         if self._custom_state and state:
             self._deliver(instance, list(state), list(state.values()), custom=True)
-        elif delivery.needed and delivery.names:
+        elif delivery.needed and delivery.names and not keeps_own:
             values = [
                 value.reshape(own[name].shape) for name, value in zip(delivery.names, state.values(), strict=True)
             ]
@@ -256,6 +282,11 @@ class Contestant:
         """Send a command; what ends it is a ruling."""
         with self._blamed(stage):
             return self.hosted.ask(operation, timeout=timeout, **fields)
+
+    @property
+    def takes_weights(self) -> bool:
+        """Whether it says that it has a way of its own to take the reference's weights."""
+        return self._custom_state
 
     @contextmanager
     def _blamed(self, stage: str) -> Generator[None]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from kerneldojo.devices.cuda.memory import is_out_of_memory
 from kerneldojo.judging.ahead import built_ahead
 from kerneldojo.judging.audits import JUDGES_SIDE, Auditor, refuse
+from kerneldojo.judging.ends import frameless
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.hearing import Hearing
@@ -34,9 +35,22 @@ def judge_on_cuda(bench: Bench, auditor: Auditor, language: Language, findings: 
     """Fill in `findings`; raises `Ruling` where the candidate does not pass."""
     findings.device = f"{bench.device} ({bench.name})"
     room: int | None = _first_room(bench, auditor, findings)
-    while room is not None:
-        judge = _judge_beside if room < bench.gate.first_alone else _judge_alone
-        room = judge(bench, auditor, language, findings, room)
+    with _scored(bench):
+        while room is not None:
+            judge = _judge_beside if room < bench.gate.first_alone else _judge_alone
+            room = judge(bench, auditor, language, findings, room)
+
+
+@contextmanager
+def _scored(bench: Bench) -> Generator[None]:
+    """That a device lacks something is a claim of the candidate's, and nobody would score it: where none lacks
+    anything, it failed."""
+    try:
+        yield
+    except Ruling as ruling:
+        if ruling.status is Status.UNSUPPORTED_ON_DEVICE and bench.has_all_tools:
+            raise Ruling(Status.RUNTIME_ERROR, frameless(ruling).message) from None
+        raise
 
 
 def _first_room(bench: Bench, auditor: Auditor, findings: Findings) -> int:

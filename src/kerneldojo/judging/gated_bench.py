@@ -53,6 +53,8 @@ class Bench(BenchTime):
     """
 
     name = ""
+    emulated = ""
+    """The GPU that candidates find where they are called without one, as `devices.specs` names it; empty for none."""
 
     def __init__(
         self,
@@ -173,6 +175,11 @@ class Bench(BenchTime):
         contestant = Contestant(session, submission, protocol.timeout)
         guest.budgets.append(contestant.hosted)
         return contestant, session
+
+    def dismiss(self, session: GatedSession) -> None:
+        """End a trial; nobody waits for that."""
+        session.part()  # Or it would be given a core of its own in this verdict's windows.
+        self._endings.add(session)
 
     def opened(
         self,

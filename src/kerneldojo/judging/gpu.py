@@ -19,6 +19,7 @@ from kerneldojo.devices.cuda.memory import SharedRegion, is_out_of_memory
 from kerneldojo.devices.cuda.precompiled import Precompiled, Precompiler
 from kerneldojo.devices.cuda.spare import Spare
 from kerneldojo.devices.cuda.window import Stopwatch
+from kerneldojo.devices.specs import like
 from kerneldojo.judging.alone import Alone
 from kerneldojo.judging.canary import Canary
 from kerneldojo.judging.division import divide, larger
@@ -83,6 +84,8 @@ class CudaBench(Bench):
         )
         self.index = index
         self.name = properties.name
+        if (emulated := like(self.name, self._capability)) is not None:
+            self.emulated = emulated.name
         self.clock = clock
         self.reference_times = ReferenceTimes(is_reused=reuse_reference_times)
         self._stopwatch: Stopwatch | None = None

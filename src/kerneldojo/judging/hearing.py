@@ -11,26 +11,22 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Generator
 from dataclasses import dataclass, field
 from functools import partial
 
 from kerneldojo.devices.cuda.launchers import checked
 from kerneldojo.judging.audits import Auditor
-from kerneldojo.judging.ends import frameless
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.guest import Guest
 from kerneldojo.judging.measurement import Measurement
 from kerneldojo.judging.parties import Parties
 from kerneldojo.judging.preparation import rehearse_twin
 from kerneldojo.judging.rounds import Match
-from kerneldojo.judging.ruling import Ruling
 from kerneldojo.judging.turns import Turn
 from kerneldojo.judging.twin import Twin
 from kerneldojo.judging.verdict import Findings
 from kerneldojo.judging.workshop import Workshop
 from kerneldojo.languages import Language
-from kerneldojo.schema import Status
 
 
 @dataclass
@@ -57,14 +53,12 @@ class Hearing:
         """Play the rounds, and measure who passes them; raises `Ruling` where the candidate does not pass."""
         bench, findings, guest = self.bench, self.findings, self.guest
         parties = Parties(bench, guest, self.auditor, self.language, findings, self.workshop)
-        with self._scored(), contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack:
             stack.callback(self._end_turn)  # Last of all: its processes have that memory until they are dead.
             with findings.stage("start"):
                 bench.server.start()
                 bench.enter()
                 bench.look_around(guest)
-                if parties.is_ahead:
-                    parties.try_source(stack)
                 reference = stack.enter_context(bench.lent_reference(findings.problem, findings.protocol, guest))
                 stack.enter_context(parties.ending())
             contestant, twin = parties.come(reference)
@@ -80,17 +74,6 @@ class Hearing:
             Measurement(
                 bench, guest, findings, parties.workshop, match, twin, is_twin_late, can_silence, ask_turn
             ).take()
-
-    @contextlib.contextmanager
-    def _scored(self) -> Generator[None]:
-        """That a device lacks something is a claim of the candidate's, and nobody would score it: where none lacks
-        anything, it failed."""
-        try:
-            yield
-        except Ruling as ruling:
-            if ruling.status is Status.UNSUPPORTED_ON_DEVICE and self.bench.has_all_tools:
-                raise Ruling(Status.RUNTIME_ERROR, frameless(ruling).message) from None
-            raise
 
     def _ask_turn(self) -> Turn:
         assert self.bench.timed is not None
@@ -119,6 +102,7 @@ class Hearing:
         finally:
             findings.max_error = match.seen.max_error
             findings.precision_class = match.seen.precision_class
+        findings.note_weights(keeps_own=match.keeps_own)
         findings.outputs_matched = True
         lacked = (checked(item.get("launcher")) for item in match.seen.specializations)
         self.bench.server.learn([types for types in lacked if types is not None])

@@ -169,6 +169,7 @@ def _play(match: Match, build: TargetBuild, device: Device, findings: Findings) 
     findings.precision_class = match.seen.precision_class
     if wrong is not None:
         raise wrong
+    findings.note_weights(keeps_own=match.keeps_own)
     findings.outputs_matched = True
     pricing.fill(findings, match.seen, compiled, device)
     return compiled

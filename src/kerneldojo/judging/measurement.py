@@ -207,8 +207,7 @@ class Measurement:
             if not is_there or silent is None or silent.hosted.session.ended is not None:
                 return
             timeout = findings.protocol.cause_timeout
-            silenced = Match(self.match.reference, silent, self.match.conduct)
-            findings.notes += check_cause(silenced, timeout, is_silent=True)
+            findings.notes += check_cause(self.match.beside(silent), timeout, is_silent=True)
         if self.is_twin_late and self._rows and findings.coverage is not None and self._can_be_timed(silent, series):
             silence.bound_coverage(self.bench, self.guest, series, silent, self._rows, findings)
 

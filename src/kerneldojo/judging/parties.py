@@ -45,6 +45,11 @@ MOST_BESIDE_BYTES = 1 << 30
 """Device memory that a candidate's processes may have beside contexts and arenas without being blamed for a lack."""
 
 
+def may_compile_cuda(source: str) -> bool:
+    """Whether a source may compile or load CUDA C++ by itself."""
+    return any(word in source for word in BRINGS_CUDA)
+
+
 @dataclass
 class Parties:
     """Of one verdict.
@@ -110,8 +115,7 @@ class Parties:
     @property
     def brings_cuda(self) -> bool:
         """Whether CUDA C++ may be compiled in it. Its kernels are silenced as its libraries are loaded, if at all."""
-        source = self.findings.candidate.source
-        return self._is_slow_to_build or any(word in source for word in BRINGS_CUDA)
+        return self._is_slow_to_build or may_compile_cuda(self.findings.candidate.source)
 
     @cached_property
     def needs_twin(self) -> bool:
@@ -128,21 +132,6 @@ class Parties:
     @property
     def _has_room_for_twin(self) -> bool:
         return self.bench.room(self.guest).has_twin_beside
-
-    def try_source(self, stack: contextlib.ExitStack) -> None:
-        """See whether the source imports, in a process without the device and before anything of it is taken.
-
-        Args:
-            stack: what is to be closed with the verdict.
-
-        Raises:
-            Ruling: it does not.
-        """
-        trial, session = self.bench.trial(self.findings.submission, self.findings.protocol, self.guest)
-        stack.callback(session.close)
-        trial.import_only(self.findings.protocol.load_timeout, self.findings.protocol.load_timeout)
-        session.order_end()
-        session.part()  # Or it would be given a core of its own in this verdict's windows.
 
     def _taken(self, reference: Reference, inputs: Any) -> Contestant:
         """A contestant that had its device open."""

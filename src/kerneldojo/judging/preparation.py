@@ -155,7 +155,7 @@ def post_twin(match: Match, twin: Contestant, drawn: list[Any]) -> bool:
 def _begin_call(match: Match, twin: Contestant, instance: str, values: Any) -> bool:
     assert match.birth is not None
     try:
-        Match(match.reference, twin, match.conduct).construct(instance, match.birth)
+        match.beside(twin).construct(instance, match.birth)
         twin.post_call(instance, twin.hosted.give(values), secret_seed(), silenced=True)
     except Ruling:
         return False

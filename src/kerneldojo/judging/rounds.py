@@ -3,6 +3,11 @@
 In some rounds, which the candidate cannot know beforehand, the instance is called a second time with new content in
 the same buffers: a cache keyed on addresses answers wrongly, and a result of the first call that the second overwrote
 is found. Inputs must come back unchanged, or as the reference leaves them, and buffers that it updates must be updated.
+
+Whoever has other weights than the reference is dealt the reference's: most often they were drawn in another order. But
+a constructor may also have folded something into them (a scale, a norm), which that undoes. So who answers wrongly with
+weights that were dealt to it is asked once more with those that its constructor made, under the same seed as the
+reference's; if that is right, it keeps its own from then on.
 """
 
 from __future__ import annotations
@@ -161,6 +166,14 @@ class Match:
         self.birth: Birth | None = None
         self._order = drawn_order(conduct.distributions)
         self.delivery = Delivery(names=[], needed=False)
+        self.keeps_own = False
+        """Whether its weights are those that its constructor made."""
+
+    def beside(self, contestant: Contestant) -> Match:
+        """The same for another process of the same candidate."""
+        match = Match(self.reference, contestant, self.conduct)
+        match.keeps_own = self.keeps_own
+        return match
 
     def prepare(self, instance: str, distribution: str = "own") -> Delivery:
         """Construct both sides under a fresh seed, with equal weights, for inputs of this distribution."""
@@ -185,12 +198,32 @@ class Match:
             birth.state,
             training=self.conduct.training,
             negative=birth.negative,
+            keeps_own=self.keeps_own,
         )
         return self.delivery
 
     def play_round(self, number: int, *, repeat: bool) -> None:
         """One round; raises `Ruling` on the first thing that is wrong."""
-        self._play(f"round-{number}", self._order[number % len(self._order)], repeat=repeat)
+        name, distribution = f"round-{number}", self._order[number % len(self._order)]
+        try:
+            self._play(name, distribution, repeat=repeat)
+        except Ruling as ruling:
+            if number or not self._may_be_the_weights(ruling):
+                raise
+            self._play_with_own(name, distribution, ruling.with_traceback(None), repeat=repeat)
+
+    def _may_be_the_weights(self, ruling: Ruling) -> bool:
+        """Whether values are wrong, after weights were dealt by name or place."""
+        is_dealt = self.delivery.needed and bool(self.delivery.names) and not self.contestant.takes_weights
+        return is_dealt and ruling.status is Status.INCORRECT and ruling.max_error is not None
+
+    def _play_with_own(self, name: str, distribution: str, before: Ruling, *, repeat: bool) -> None:
+        self.keeps_own = True
+        try:
+            self._play(name, distribution, repeat=repeat)
+        except Ruling:
+            self.keeps_own = False
+            raise before from None
 
     def play_beyond(self, num_rounds: int) -> None:
         """What so few rounds had no room for: one more, with a deciding distribution that they did not meet."""

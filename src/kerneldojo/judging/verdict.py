@@ -68,6 +68,8 @@ class Findings:
     """What a call takes with its own kernels silent, by the same clock, and half the 95 % interval of that."""
     num_built: tuple[int, int] | None = None
     """Extensions that a workshop has built, and libraries it has given to contestant and twin, if there was one."""
+    is_tried: bool = False
+    """Whether the source was imported without the device already."""
     isolation: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
     stage_seconds: dict[str, float] = field(default_factory=dict)
@@ -89,6 +91,11 @@ class Findings:
     def submission(self) -> Submission:
         """What contestants are given."""
         return Submission(self.candidate, self.problem)
+
+    def note_weights(self, *, keeps_own: bool) -> None:
+        """Say that the candidate's weights are its own, if they are."""
+        if keeps_own:
+            self.notes.append("its weights are those that its constructor made, for it is wrong with the reference's")
 
     def note_borrowed(self, names: str) -> None:
         """Say which names the candidate's source has of the reference's, if it has any."""

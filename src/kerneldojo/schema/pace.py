@@ -28,14 +28,15 @@ class Pace(Frozen):
     shows (`judging.profile`)."""
     contexts_ahead: int = Field(default=6, ge=0, le=32)
     """Processes that have opened the device before anybody asks for them, where several verdicts are judged at once
-    (`judging.blanks`). They are made while others are timed, and have a contestant's memory where there is room; a
-    source is tried first in a process without the device, so that one that does not import costs no context. With 0
-    contexts are made when they are needed, and apart from windows."""
+    (`judging.blanks`). They are made while others are timed, and have a contestant's memory where there is room. With
+    0 contexts are made when they are needed, and apart from windows."""
     larger_shares: bool = True
     """Whether problems that need more than a share are judged beside each other, half as many at once with twice as
     much and more for each, as long as that is enough, and alone only then (`judging.division`)."""
     builds_ahead: bool = True
-    """Whether an extension is compiled before its verdict has a place at the device (`judging.ahead`)."""
+    """Whether all that can be done without the device is done before a verdict has a place at it (`judging.ahead`): a
+    source is imported, a Triton kernel read by Triton's front end, an extension compiled. What fails there costs no
+    context."""
 
 
 ONE_AT_A_TIME = Pace(

@@ -57,6 +57,7 @@ def prepare() -> None:
     remember_properties()
     launchers().install()
     _compile_something()
+    importlib.import_module("triton.experimental.gluon")  # Which the first launch of a process asks for: 50 ms.
     if torch.cuda.is_initialized() or driver_is_initialised():
         raise RuntimeError("the fork server touched CUDA: no contestant could use it")
 

@@ -44,7 +44,7 @@ __all__ = [
     "warm_up",
 ]
 
-_prepared = False
+_prepared = _posing = False
 
 
 def prepare() -> None:
@@ -77,8 +77,12 @@ def pose() -> None:
     """Only answer as the emulated GPU would (`torch.cuda`, Triton's driver), where kernels are compiled and not run.
 
     Sources ask at import: which device is active, what it is capable of, how much shared memory it has. Some launch
-    their kernels, to have them compiled: here nothing comes of that.
+    their kernels, to have them compiled: here nothing comes of that. Further calls do nothing.
     """
+    global _posing
+    if _posing:
+        return
+    _posing = True
     from kerneldojo.devices.interpreter import driver, emulation
 
     driver.install()

@@ -15,6 +15,9 @@ from triton.runtime.jit import JITFunction
 
 from kerneldojo.devices.interpreter.emulation import CUDA, emulated_gpu
 
+LAUNCH: Callable[..., Any] = JITFunction.run
+"""What Triton does when a kernel that is not interpreted is launched, whatever is done to it here."""
+
 
 class _Utils:
     """What kernels' host code reads to size a persistent grid."""
