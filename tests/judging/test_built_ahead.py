@@ -75,23 +75,29 @@ def test_so_it_is_beside_others_for_whom_it_would_have_to_leave(
     assert entries == [[["parse", "load"], []]]
 
 
-@pytest.mark.parametrize(
-    ("source", "pace"),
-    [(BUILT, Pace(contexts_ahead=0, builds_ahead=False)), (HONEST, PACE)],
-    ids=["not asked for", "nothing to build"],
-)
-def test_elsewhere_nothing_is_made_before(
-    server: ForkServer,
-    windows: Windows,
-    entries: list[list[list[str]]],
-    tmp_path: Path,
-    source: str,
-    pace: Pace,
+@pytest.mark.parametrize("source", [BUILT, HONEST], ids=["something to build", "nothing to build"])
+def test_where_it_is_not_asked_for_nothing_is_made_before(
+    server: ForkServer, windows: Windows, entries: list[list[list[str]]], tmp_path: Path, source: str
 ) -> None:
-    bench = opened(server, (Alone(ROOMY, ROOMY),), pace)
+    bench = opened(server, (Alone(ROOMY, ROOMY),), Pace(contexts_ahead=0, builds_ahead=False))
     passed(judge(bench, source, tmp_path, IN_PLACE))
     bench.close()
     assert entries == [[]]
+
+
+@pytest.mark.parametrize("emulated", ["", "h100"])
+def test_what_has_nothing_to_build_is_tried_once_before_it_comes_in(
+    server: ForkServer, windows: Windows, entries: list[list[list[str]]], tmp_path: Path, emulated: str
+) -> None:
+    bench = opened(server, (Alone(SMALL, SMALL), Alone(ROOMY, ROOMY)))
+    bench.large.clear()  # It comes in where there is too little, and again.
+    bench.emulated = emulated
+    findings = passed(judge(bench, HONEST, tmp_path, IN_PLACE))
+    bench.close()
+    tried = ["parse", "load", *(["dry_call"] if emulated else [])]
+    assert len(entries) > 1
+    assert [told.count(tried) for told in entries] == [1] * len(entries)
+    assert findings.stage_seconds["build"] > 0
 
 
 @pytest.mark.parametrize("broken", ["not Python", "raises"])

@@ -89,14 +89,27 @@ class Candidate:
         self.specializations: list[dict[str, Any]] = []
         self.buffers: dict[str, torch.Tensor] = {}
         self.elapsed = itertools.chain([0.5, 0.25], itertools.repeat(0.125))
+        self.delivery = Delivery(names=["own_weight"], needed=False, pairs={"num_calls": "own_calls"})
+        self.takes_weights = False
+        self.keeps_own = list[bool]()
+        """In each construction."""
         self._held: dict[str, torch.Tensor] = {}
 
     def construct(
-        self, instance: str, seed: int, init_values: Any, state: Any, *, training: bool, negative: bool
+        self,
+        instance: str,
+        seed: int,
+        init_values: Any,
+        state: Any,
+        *,
+        training: bool,
+        negative: bool,
+        keeps_own: bool,
     ) -> Delivery:
         self.asked.append(("construct", instance, seed, init_values, training, negative))
+        self.keeps_own.append(keeps_own)
         assert torch.equal(state["weight"], torch.full((2,), 5.0))
-        return Delivery(names=["own_weight"], needed=False, pairs={"num_calls": "own_calls"})
+        return self.delivery
 
     def call(self, instance: str, node: Any, seed: int, *, hold: str | None) -> Answer:
         self.asked.append(("call", instance, seed, hold))
@@ -354,6 +367,55 @@ def test_a_largest_error_is_the_largest_of_all_rounds(meeting: Meeting) -> None:
     candidate.compute = lambda x: 2 * x * (1 + 2e-6)
     match.play_round(2, repeat=False)
     assert match.seen.max_error > 2 * first
+
+
+DEALT = Delivery(names=["own_weight"], needed=True, pairs={"num_calls": "own_calls"})
+
+
+def test_who_is_wrong_with_dealt_weights_is_asked_with_its_own_and_keeps_them(meeting: Meeting) -> None:
+    match, _, candidate = meeting(lambda x: (2 if candidate.keeps_own[-1] else 3) * x)
+    candidate.delivery = DEALT
+    match.play_round(0, repeat=True)
+    assert candidate.keeps_own == [False, True]
+    match.play_round(1, repeat=False)
+    assert candidate.keeps_own == [False, True, True]
+    assert match.keeps_own
+    assert match.beside(candidate).keeps_own
+
+
+@pytest.mark.parametrize(
+    "delivery",
+    [DEALT, replace(DEALT, needed=False), replace(DEALT, names=[])],
+    ids=["in a later round", "the same weights", "nothing dealt"],
+)
+def test_otherwise_nobody_is_asked_twice(meeting: Meeting, delivery: Delivery) -> None:
+    match, _, candidate = meeting(lambda x: 3 * x)
+    candidate.delivery = delivery
+    with pytest.raises(Ruling):
+        match.play_round(int(delivery is DEALT), repeat=False)
+    assert candidate.keeps_own == [False]
+
+
+def test_nor_who_takes_weights_in_a_way_of_its_own_nor_who_answers_in_another_shape(meeting: Meeting) -> None:
+    for compute, takes_weights in ((lambda x: 3 * x, True), (lambda x: 2 * x[:1], False)):
+        match, _, candidate = meeting(compute)
+        candidate.delivery, candidate.takes_weights = DEALT, takes_weights
+        with pytest.raises(Ruling):
+            match.play_round(0, repeat=False)
+        assert candidate.keeps_own == [False]
+
+
+def test_who_is_wrong_with_both_is_told_what_was_wrong_at_first(meeting: Meeting) -> None:
+    match, _, candidate = meeting(lambda x: (5 if candidate.keeps_own[-1] else 3) * x)
+    candidate.delivery = DEALT
+    with pytest.raises(Ruling) as first:
+        match.play_round(1, repeat=False)
+    with pytest.raises(Ruling) as both:
+        match.play_round(0, repeat=False)
+    assert candidate.keeps_own == [False, False, True]
+    assert not match.keeps_own
+    assert first.value.max_error is not None and both.value.max_error is not None
+    assert both.value.max_error == pytest.approx(first.value.max_error, rel=0.5)
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,7 @@ class Bench(BenchTime):
 
     def dismiss(self, session: GatedSession) -> None:
         """End a trial; nobody waits for that."""
+        session.order_end()  # Before it is nobody's, whom no window stops.
         session.part()  # Or it would be given a core of its own in this verdict's windows.
         self._endings.add(session)
 
