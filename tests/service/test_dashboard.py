@@ -152,9 +152,6 @@ def test_one_evaluation_has_an_address_and_shows_everything(tmp_path: Path, brow
         s.judge("cheat", EXPLOIT)
         s.judge("luck", PASSED.model_copy(update={"notes": (CAUSE_UNSHOWN,)}))
         tab = browser.tab()
-        tab.open(f"{s.url}/#/tasks/luck")
-        tab.until("document.querySelector('#kernels')")
-        assert "whether its own kernels have a part in it nobody can say" in tab.text("main")
         tab.open(f"{s.url}/#/tasks/good%3A1")
         tab.until("document.querySelector('#kernels')")
         text = tab.text("main")
@@ -175,6 +172,8 @@ def test_one_evaluation_has_an_address_and_shows_everything(tmp_path: Path, brow
         tab.until("document.querySelector('.evidence')")
         assert "Its own kernels do not cause the answer." in tab.text(".evidence")
         assert "would have credited it with 8.00×" in tab.text("main")
+        tab.open(f"{s.url}/#/tasks/luck")
+        tab.until("document.querySelector('main').innerText.includes('own kernels have a part in it nobody can say')")
         tab.open(f"{s.url}/#/tasks/running")
         tab.until("document.querySelector('h1').innerText.includes('no such task')")
         assert [said for said in tab.said if "404" not in said] == []
