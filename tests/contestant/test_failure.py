@@ -21,6 +21,15 @@ def failure_of(source: str, folder: Path, **names: object) -> Failure:
     raise AssertionError("nothing was raised")
 
 
+def library(folder: Path, source: str) -> dict[str, Any]:
+    """What a module of torch's own would define."""
+    file = folder / "torch" / "module.py"
+    file.parent.mkdir()
+    names: dict[str, Any] = {}
+    exec(compile(source, str(file), "exec"), names)
+    return names
+
+
 SMUGGLERS = [
     "raise RuntimeError(secret)",
     "raise RuntimeError('a' if not secret else secret)",
@@ -68,31 +77,22 @@ def test_memory_errors_have_a_kind_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", OUT_OF_DEVICE_MEMORY)
 def test_only_a_library_says_that_device_memory_ran_out(words: str, tmp_path: Path) -> None:
-    library = "def refuse(text): raise RuntimeError(text)\n"
-    (tmp_path / "torch").mkdir()
-    names: dict[str, Any] = {}
-    exec(compile(library, str(tmp_path / "torch" / "memory.py"), "exec"), names)
+    names = library(tmp_path, "def refuse(text): raise RuntimeError(text)\n")
     told = failure_of(f"refuse({words!r} + ': 7 bytes')", tmp_path, refuse=names["refuse"])
     assert told["kind"] == "out_of_device_memory"
     assert failure_of(f"raise RuntimeError({words!r})", tmp_path)["kind"] == "runtime_error"
 
 
 def test_what_an_extension_was_called_with_is_not_told(tmp_path: Path) -> None:
-    (tmp_path / "torch").mkdir()
-    names: dict[str, Any] = {}
     words = "f(): incompatible function arguments:\\n    1. (arg0: int)\\n\\nInvoked with: tensor([0.4286,\\n 0.3])"
-    library = f"def f(x): raise TypeError('{words}')\n"
-    exec(compile(library, str(tmp_path / "torch" / "extension.py"), "exec"), names)
+    names = library(tmp_path, f"def f(x): raise TypeError('{words}')\n")
     told = failure_of("f(1)", tmp_path, f=names["f"])["text"]
     assert told == "TypeError: f(): incompatible function arguments:\n    1. (arg0: int)"
 
 
 def test_folders_of_a_verdict_are_not_told(tmp_path: Path) -> None:
-    (tmp_path / "torch").mkdir()
-    names: dict[str, Any] = {}
     words = "/tmp/dojo-judge-fg/dojo-mu_/extensions/ops-7f/ops.so: undefined symbol: _Z3fwd; see /usr/lib/x.so"
-    library = f"def f(x): raise ImportError('{words}')\n"
-    exec(compile(library, str(tmp_path / "torch" / "extension.py"), "exec"), names)
+    names = library(tmp_path, f"def f(x): raise ImportError('{words}')\n")
     told = failure_of("f(1)", tmp_path, f=names["f"])["text"]
     assert told == "ImportError: ops.so: undefined symbol: _Z3fwd; see /usr/lib/x.so"
 
