@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from kerneldojo.devices.cuda import bare
+
 METHODS = (
     *("bmm", "clone", "copy_", "detach", "expand", "expand_as", "fill_", "flatten", "item", "matmul", "mm", "narrow"),
     *("permute", "reshape", "select", "squeeze", "t", "to", "transpose", "unsqueeze", "view", "view_as", "zero_"),
@@ -28,6 +30,9 @@ FUNCTIONS = (
     *("ones_like", "relu", "sigmoid", "tanh", "zeros", "zeros_like"),
 )
 """Functions in namespace `at`."""
+
+BARE_PART = "bare"
+"""Folder within that of the generated headers: those for the `bare` ones."""
 
 _UNKNOWN = re.compile(r"SymInt|Dimname|Generator|TensorList|Storage|Stream|c10::List")
 """What the brief headers have no word for. No argument that they have a word for could be taken for one of these."""
@@ -86,6 +91,11 @@ class Declaration:
         """Of the parameters."""
         return [re.sub(r"\s*\w+$", "", parameter.partition("=")[0].rstrip()) for parameter in self.parameters]
 
+    @property
+    def has_scalar(self) -> bool:
+        """Whether it takes or returns one, of which the `bare` headers know nothing."""
+        return "Scalar " in f"{self} ".replace("ScalarType", "")
+
     def __str__(self) -> str:
         return f"{self.result} {self.name}({', '.join(self.parameters)}){' const' if self.is_const else ''};"
 
@@ -126,7 +136,7 @@ def write(torch_headers: Path, folder: Path) -> Path:
 
     Args:
         torch_headers: of the torch that is installed.
-        folder: for the front of the search path, beside `include/brief`.
+        folder: for the front of the search path, beside `include/brief`; its `BARE_PART` for `include/bare`.
 
     Returns:
         the source.
@@ -141,16 +151,30 @@ def write(torch_headers: Path, folder: Path) -> Path:
     missing = {*METHODS} - {one.name for one in members} | {*FUNCTIONS} - {one.name for one in free}
     if missing:
         raise LookupError(f"torch's headers do not declare {', '.join(sorted(missing))} as expected")
-    (folder / "dojo_methods.h").write_text("".join(f"  {one}\n" for one in members))
-    (folder / "dojo_functions.h").write_text(
-        "#pragma once\nnamespace at {\n" + "".join(f"TORCH_API {one}\n" for one in free) + "}  // namespace at\n"
+    kinds, asserted = bare.kinds(torch_headers)
+    _declare(members, free, folder)
+    with_scalars = {one.name for one in (*members, *free) if one.has_scalar}
+    bare_folder = folder / BARE_PART
+    bare_folder.mkdir()
+    _declare(
+        [one for one in members if one.name not in with_scalars],
+        [one for one in free if one.name not in with_scalars],
+        bare_folder,
     )
+    (bare_folder / "dojo_kinds.h").write_text(kinds)
     includes = _INCLUDES + "".join(f"#include <ATen/ops/{name}.h>\n" for name in FUNCTIONS)
     addresses = [*map(_address_of_method, members), *map(_address_of_function, free), *_by_hand()]
     kept = "".join(f"__attribute__((used)) auto kept_{number} = {one};\n" for number, one in enumerate(addresses))
     source = folder / "brief.cpp"
-    source.write_text(f"{includes}{_BY_HAND}\n{kept}\n}}  // namespace dojo\n")
+    source.write_text(f"{includes}{_BY_HAND}\n{asserted}\n{bare.BODIES}\n{kept}\n}}  // namespace dojo\n")
     return source
+
+
+def _declare(members: list[Declaration], free: list[Declaration], folder: Path) -> None:
+    (folder / "dojo_methods.h").write_text("".join(f"  {one}\n" for one in members))
+    (folder / "dojo_functions.h").write_text(
+        "#pragma once\nnamespace at {\n" + "".join(f"TORCH_API {one}\n" for one in free) + "}  // namespace at\n"
+    )
 
 
 def _address_of_method(one: Declaration, of: str = "at::Tensor") -> str:

@@ -133,10 +133,17 @@ class Compiler:
         made = self.precompiled
         if not unit.is_cuda:
             return [_Headers("slim", [f"-I{made.folder}", *slim] if made else slim), _Headers("own", own)]
-        if made and made.has_brief and headers.suits_brief(headers.read(unit.path)):
-            brief = _Headers("brief", [f"-I{made.brief}", f"-I{headers.BRIEF}", *own], [made.brief_object])
-            return [brief, _Headers("slim", slim), _Headers("own", own)]
-        return [_Headers("slim", slim), _Headers("own", own)]
+        tried = [_Headers("slim", slim), _Headers("own", own)]
+        text = headers.read(unit.path)
+        if made and made.has_brief and headers.suits_brief(text):
+            kinds = ["bare", "brief"] if headers.suits_bare(text) else ["brief"]
+            searched = {"bare": [made.bare, headers.BARE, headers.BRIEF], "brief": [made.brief, headers.BRIEF]}
+            brief = [
+                _Headers(kind, [*(f"-I{folder}" for folder in searched[kind]), *own], [made.brief_object])
+                for kind in kinds
+            ]
+            tried = [*brief, *tried]
+        return tried
 
     def _command(self, name: str, unit: Unit, chosen: _Headers, flags: Flags, folder: Path) -> list[str]:
         command = self.toolchain.nvcc_command if unit.is_cuda else self.toolchain.cxx_command

@@ -1,10 +1,11 @@
-"""Which headers a source is compiled against: brief ones, slim ones, or torch's own.
+"""Which headers a source is compiled against: bare ones, brief ones, slim ones, or torch's own.
 
 torch's umbrella headers are what an extension's build time goes to, and few sources need a tenth of what they declare.
 So `include` has others of the same names, that come before them in the search path: *slim* ones, which include less of
-torch's own, and for the CUDA half *brief* ones, in which a tensor is declared and no more (`brief`). A source that
-needs more than either has does not compile against it, and is compiled against the next; only what torch's own headers
-have to say is a verdict. Where a source says beforehand what it needs, it does not come to that.
+torch's own, and for the CUDA half *brief* ones, in which a tensor is declared and no more (`brief`), and *bare* ones
+under these, which know nothing of its elements either (`bare`). A source that needs more than one has does not compile
+against it, and is compiled against the next; only what torch's own headers have to say is a verdict. Where a source
+says beforehand what it needs, it does not come to that.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 from pathlib import Path
 
 HEADERS = Path(__file__).with_name("include")
-SLIM, BRIEF = HEADERS / "slim", HEADERS / "brief"
+SLIM, BRIEF, BARE = HEADERS / "slim", HEADERS / "brief", HEADERS / "bare"
 
 BINDS = "-DDOJO_BINDS"
 _SAID = {
@@ -32,6 +33,27 @@ _BESIDE_BRIEF = frozenset(
 )
 """torch's own headers that know no tensor, and so get on with the brief ones."""
 
+_QUALIFIED = re.compile(r"\b(?:torch|at|c10)::(?:cuda::)?(\w+)")
+_WITHIN_BARE = frozenset(
+    {
+        *("ArrayRef", "Device", "DeviceIndex", "DeviceType", "IntArrayRef", "Layout", "MemoryFormat", "ScalarType"),
+        *("Tensor", "TensorOptions", "nullopt", "optional"),
+        *("device", "dtype", "layout", "requires_grad"),
+        *("bmm", "empty", "empty_like", "empty_strided", "linear", "matmul", "mm", "ones", "ones_like", "relu"),
+        *("sigmoid", "tanh", "zeros", "zeros_like"),
+        *("CUDAGuard", "CUDAStream", "OptionalCUDAGuard", "getCurrentCUDAStream", "getDefaultCUDAStream"),
+        *("getStreamFromPool", "setCurrentCUDAStream"),
+        *("kBool", "kByte", "kCPU", "kCUDA", "kChar", "kDouble", "kFloat", "kFloat16", "kFloat32", "kFloat64", "kHalf"),
+        *("kInt", "kInt16", "kInt32", "kInt64", "kInt8", "kLong", "kShort", "kStrided", "kUInt8", "kBFloat16"),
+    }
+)
+"""What the bare headers have of torch's namespaces."""
+_BEYOND_BARE = re.compile(
+    r"\bAT_[A-BD-Z]|\bAT_C(?!UDA_CHECK)|\bTORCH_(?!CHECK\()|\bC10_(?!CUDA_CHECK\(|CUDA_KERNEL_LAUNCH_CHECK)|accessor\w*\s*<"
+    r"|\b(?:fill_|item)\s*[(<]"
+)
+"""Macros, templates and members that the bare headers leave out."""
+
 
 def read(source: Path) -> str:
     """The text of a source; empty if there is none, for the compiler will say so."""
@@ -41,6 +63,15 @@ def read(source: Path) -> str:
 def wants(text: str) -> list[str]:
     """What tells the slim headers how much of torch a source needs."""
     return [flag for flag, words in _SAID.items() if words.search(text)]
+
+
+def suits_bare(text: str) -> bool:
+    """Whether even the bare headers may be; asked of what `suits_brief`."""
+    return (
+        _WITHIN_BARE.issuperset(_QUALIFIED.findall(text))
+        and not _BEYOND_BARE.search(text)
+        and all((BARE / header).is_file() or (BRIEF / header).is_file() for header in _INCLUDES.findall(text))
+    )
 
 
 def suits_brief(text: str) -> bool:

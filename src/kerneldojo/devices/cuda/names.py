@@ -19,7 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kerneldojo.devices.cuda.headers import BRIEF, SLIM
+from kerneldojo.devices.cuda.brief import BARE_PART
+from kerneldojo.devices.cuda.headers import BARE, BRIEF, SLIM
 from kerneldojo.devices.cuda.toolchain import Toolchain
 
 UMBRELLA = "#include <torch/extension.h>\n#include <c10/cuda/CUDAGuard.h>\n#include <c10/cuda/CUDAStream.h>\n"
@@ -63,7 +64,8 @@ class Names:
             source.write_text(UMBRELLA)
             own = _preprocessed(toolchain, source)
             known.update(_NAME.findall(own))
-            for kind, folders in (("slim", [SLIM]), ("brief", [brief, BRIEF])):
+            slimmer_ones = {"slim": [SLIM], "brief": [brief, BRIEF], "bare": [brief / BARE_PART, BARE, BRIEF]}
+            for kind, folders in slimmer_ones.items():
                 slimmer = _preprocessed(toolchain, source, *folders)
                 macros[kind + suffix] = frozenset(_MACRO.findall(own)) - {*_MACRO.findall(slimmer)}
         return cls(frozenset(known), macros)

@@ -45,6 +45,11 @@ class Precompiled:
         return self.folder / "brief"
 
     @property
+    def bare(self) -> Path:
+        """The same, with `headers.BARE` before that."""
+        return self.brief / brief.BARE_PART
+
+    @property
     def brief_object(self) -> Path:
         """What the brief headers only declare."""
         return self.brief / "brief.o"

@@ -74,6 +74,7 @@ class TORCH_API TensorBase {
   template <typename T>
   T* data_ptr() const;
 
+#ifndef DOJO_BARE
   template <typename T, size_t N>
   TensorAccessor<T, N> accessor() const& {
     return {pointer_of<T, N>(), sizes().data(), strides().data()};
@@ -97,8 +98,10 @@ class TORCH_API TensorBase {
   }
   template <typename T, size_t N, template <typename U> class PtrTraits = DefaultPtrTraits>
   PackedTensorAccessor64<T, N, PtrTraits> packed_accessor64() && = delete;
+#endif
 
  private:
+#ifndef DOJO_BARE
   template <typename T, size_t N>
   T* pointer_of() const {
     static_assert(N > 0, "accessor is used for indexing tensor, for scalars use *data_ptr<T>()");
@@ -109,6 +112,7 @@ class TORCH_API TensorBase {
       return mutable_data_ptr<T>();
     }
   }
+#endif
 
   void* impl_;
 };
