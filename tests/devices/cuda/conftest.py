@@ -1,16 +1,18 @@
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
-from kerneldojo.devices.cuda import headers
+from kerneldojo.devices.cuda import headers, precompiled, toolchain
+from kerneldojo.devices.cuda.precompiled import Precompiled, Precompiler
 from kerneldojo.devices.cuda.toolchain import Toolchain
 
 
 @pytest.fixture(scope="session")
 def host_server() -> Iterator[object]:
     """One for all tests of hosted processes; not by the name of the judge's own, which other folders' tests ask for."""
-    import torch
     from hosting import Server
 
     if not torch.cuda.is_available():
@@ -19,6 +21,22 @@ def host_server() -> Iterator[object]:
     torch.cuda.init()
     yield running
     running.close()
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Precompiled]:
+    """What the judge makes, for g++ at one level."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(precompiled, "LEVELS", ("",))
+        patch.setattr(precompiled, "NICENESS", 0)  # A test waits for it: beside busy cores it would be minutes.
+        capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (9, 0)
+        compiler = Precompiler(toolchain.find(capability), tmp_path_factory.mktemp("made"))
+        compiler.wait()
+    assert compiler.num_ready == 1
+    assert compiler.made.has_brief == (shutil.which("nvcc") is not None)
+    yield compiler.made
+    compiler.close()
+    assert not compiler.made.folder.exists()
 
 
 @pytest.fixture
@@ -30,7 +48,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         command = getattr(Toolchain, name)
 
         def noted(self: Toolchain, module: str, source: Path, target: Path, extra: Iterable[str]) -> list[str]:
-            kinds = (kind for kind in ("brief", "slim") if f"-I{headers.HEADERS / kind}" in extra)
+            kinds = (kind for kind in ("bare", "brief", "slim") if f"-I{headers.HEADERS / kind}" in extra)
             found.append(f"{next(kinds, 'own')}{source.suffix}")
             return command(self, module, source, target, extra)
 

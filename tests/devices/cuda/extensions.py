@@ -62,3 +62,74 @@ torch::Tensor run(torch::Tensor x) {
   return y;
 }
 """
+
+PLAIN_ON_HOST = """#include <torch/extension.h>
+#include <stdexcept>
+std::vector<int64_t> described(const torch::Tensor& x) {
+  std::vector<int64_t> all = x.sizes().vec();
+  for (int64_t stride : x.strides()) all.push_back(stride);
+  for (int64_t one : {x.dim(), x.numel(), (int64_t)x.nbytes(), x.element_size(), x.storage_offset(), x.size(-1)})
+    all.push_back(one);
+  for (bool one : {x.is_contiguous(), x.is_cuda(), x.defined(), x.device().is_cpu(), x.device() == torch::kCPU,
+                   x.dtype() == torch::kFloat32, torch::kFloat16 != x.dtype(), x.scalar_type() == at::kHalf,
+                   x.options().dtype() == x.dtype(), x.sizes() == x.strides(), x.dtype().itemsize() == 4,
+                   x.dtype().toScalarType() == torch::kFloat64, x.options().requires_grad()})
+    all.push_back(one);
+  return all;
+}
+std::vector<torch::Tensor> made(torch::Tensor x, int64_t n) {
+  auto options = torch::TensorOptions().dtype(torch::kFloat16).device(torch::kCPU);
+  torch::TensorOptions whole(torch::kInt64), there(x.device());
+  return {torch::zeros({n, 2}, x.options().dtype(torch::kFloat64)), torch::ones({n}, options), torch::ones(n, whole),
+          torch::zeros(x.sizes(), there.dtype(x.dtype())), torch::zeros_like(x), torch::ones({2, n}, torch::kBFloat16),
+          torch::ones({1}, torch::dtype(torch::kBool).device(torch::kCPU).requires_grad(false)), x.contiguous(),
+          torch::ones({2}, torch::device(torch::Device("cpu:0")).dtype(torch::kUInt8)), x.transpose(0, 1).clone(),
+          torch::ones({3}, options.requires_grad(true).layout(torch::kStrided)), x.to(torch::kFloat64), x.view({-1}),
+          torch::zeros_like(x, x.options().memory_format(at::MemoryFormat::Contiguous)).to(x.dtype())};
+}
+torch::Tensor grown(torch::Tensor x, at::Tensor& y, const at::Tensor& z) {
+  torch::Tensor none;
+  if (none.defined()) return none;
+  none = y;
+  y = x;
+  return z.matmul(std::move(none));
+}
+std::string told(int a, long b, float c, double d, bool e, std::string f) {
+  return std::to_string(a) + std::to_string(b) + std::to_string(c) + std::to_string(d) + std::to_string(e) + f;
+}
+float half(float x) { return x / 2; }
+bool maybe(std::optional<torch::Tensor> x) { return x.has_value() && x->defined(); }
+std::vector<torch::Tensor> many(std::vector<torch::Tensor> all, std::vector<int64_t> which) {
+  std::vector<torch::Tensor> chosen;
+  for (int64_t one : which) chosen.push_back(all.at(one));
+  return chosen;
+}
+void nothing(torch::Tensor x) { x.zero_(); }
+void refused(torch::Tensor x, int64_t which) {
+  TORCH_CHECK(which != 0, "it is zero");
+  TORCH_CHECK(which != 1);
+  TORCH_CHECK(which != 2, "of ", x.sizes(), " on ", x.device(), ": ", 1, 'c', 2u, 3L, 4ul, 5ll, 6ull, true, 0.1f, 1e-9,
+              std::string(" text"));
+  if (which == 3) throw std::runtime_error("not of torch's");
+  if (which == 4) throw std::out_of_range("beyond");
+  if (which == 5) throw which;
+}
+"""
+"""A C++ half, or the host's part of a CUDA half, that takes and makes tensors and no more."""
+PLAIN_ON_DEVICE = """#include <torch/extension.h>
+#include <c10/cuda/CUDAStream.h>
+#include <c10/cuda/CUDAGuard.h>
+__global__ void twice(const float* x, float* y, int n) {
+  int i = blockIdx.x * 256 + threadIdx.x;
+  if (i < n) y[i] = x[i] * 2;
+}
+torch::Tensor run(torch::Tensor x) {
+  TORCH_CHECK(x.is_cuda() && x.is_contiguous(), "a contiguous tensor on a GPU, not ", x.device());
+  c10::cuda::CUDAGuard guard(x.device());
+  auto y = torch::empty(x.sizes(), x.options().dtype(torch::kFloat32));
+  int n = x.numel();
+  twice<<<(n + 255) / 256, 256, 0, c10::cuda::getCurrentCUDAStream()>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return y;
+}
+"""

@@ -10,7 +10,6 @@ import importlib.util
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +19,7 @@ import pytest
 import torch
 from extensions import BINDINGS, ON_DEVICE, ON_HOST
 
-from kerneldojo.devices.cuda import headers, precompiled, toolchain
+from kerneldojo.devices.cuda import headers, toolchain
 from kerneldojo.devices.cuda.build import Builder
 from kerneldojo.devices.cuda.compiler import Compiler, ExtensionError, Unit, UnsupportedOnDevice
 from kerneldojo.devices.cuda.flags import Flags
@@ -30,22 +29,6 @@ from kerneldojo.devices.cuda.toolchain import Toolchain
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 
 TORCH = Path(torch.__file__).parent
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Precompiled]:
-    """What the judge makes, for g++ at one level."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(precompiled, "LEVELS", ("",))
-        patch.setattr(precompiled, "NICENESS", 0)  # A test waits for it: beside busy cores it would be minutes.
-        capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (9, 0)
-        compiler = Precompiler(toolchain.find(capability), tmp_path_factory.mktemp("made"))
-        compiler.wait()
-    assert compiler.num_ready == 1
-    assert compiler.made.has_brief == (shutil.which("nvcc") is not None)
-    yield compiler.made
-    compiler.close()
-    assert not compiler.made.folder.exists()
 
 
 def names(path: Path, *options: str) -> set[str]:
@@ -176,11 +159,11 @@ def test_what_brief_headers_do_not_know_is_compiled_all_the_same(
     builder = Builder(tools, tmp_path, workshop=lambda order: order.build(compiler, tmp_path).read_bytes())
     with pytest.raises(UnsupportedOnDevice, match="compiles"):
         builder.load_inline("usual", "torch::Tensor run(torch::Tensor a);", USUAL, functions=["run"])
-    assert tried == ["slim.cpp", "brief.cu", "slim.cu"]
+    assert tried == ["bare.cpp", "bare.cu", "brief.cu", "slim.cu"]
     tried.clear()
     with pytest.raises(ExtensionError, match='"undeclared" is undefined'):
         builder.load_inline("wrong", "", "__global__ void f() { undeclared(); }\n", no_implicit_headers=True)
-    assert tried == ["slim.cpp", "brief.cu"]
+    assert tried == ["bare.cpp", "bare.cu"]
 
 
 @needs_nvcc

@@ -91,7 +91,7 @@ def kinds(torch_headers: Path) -> tuple[str, str]:
     header.append(f"enum class ScalarType : int8_t {{ {', '.join([*types, 'Undefined', 'NumOptions'])} }};")
     header += [f"constexpr ScalarType k{name} = ScalarType::{name};" for name in types]
     asserted += [
-        f"static_assert(static_cast<int>(c10::ScalarType::{name}) == {number} && c10::k{name} == c10::ScalarType::{name});"
+        f"static_assert(static_cast<int>(c10::k{name}) == {number} && c10::k{name} == c10::ScalarType::{name});"
         for number, name in enumerate(types)
     ]
     asserted.append(f"static_assert(static_cast<int>(c10::ScalarType::NumOptions) == {len(types) + 1});")

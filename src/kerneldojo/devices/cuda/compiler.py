@@ -107,11 +107,12 @@ class Compiler:
     def _compile(self, name: str, units: list[Unit], flags: Flags, folder: Path) -> list[Path]:
         """Compile all units at once; those that fail again, against the next headers. Returns objects to link too."""
         more: list[Path] = []
-        left = {unit: self._headers_for(unit, flags) for unit in units}
+        left = {unit: self._headers_for(unit, flags, units) for unit in units}
         while left:
             commands = {unit.path.name: self._command(name, unit, left[unit][0], flags, folder) for unit in left}
             logs = _run_all(commands, folder)
-            more += [extra for unit, tried in left.items() if unit.path.name not in logs for extra in tried[0].objects]
+            succeeded = [tried[0] for unit, tried in left.items() if unit.path.name not in logs]
+            more += [extra for chosen in succeeded for extra in chosen.objects if extra not in more]
             failed = {unit: tried for unit, tried in left.items() if unit.path.name in logs}
             if final := [logs[one.path.name] for one, tried in failed.items() if self._is_final(one, tried, logs)]:
                 raise _error("\n".join(final), folder)
@@ -126,23 +127,24 @@ class Compiler:
         kind = f"{tried[0].kind}{unit.path.suffix}"
         return names is not None and names.settle(kind, headers.read(unit.path), logs[unit.path.name])
 
-    def _headers_for(self, unit: Unit, flags: Flags) -> list[_Headers]:
+    def _headers_for(self, unit: Unit, flags: Flags, units: list[Unit]) -> list[_Headers]:
         """What to compile it against, the cheapest first and torch's own last."""
         own = self.toolchain.include_flags(flags.includes)
         slim = [f"-I{headers.SLIM}", *own]
-        made = self.precompiled
-        if not unit.is_cuda:
-            return [_Headers("slim", [f"-I{made.folder}", *slim] if made else slim), _Headers("own", own)]
+        made, text = self.precompiled, headers.read(unit.path)
+        if made and not unit.is_cuda:
+            slim = [f"-I{made.folder}", *slim]
         tried = [_Headers("slim", slim), _Headers("own", own)]
-        text = headers.read(unit.path)
-        if made and made.has_brief and headers.suits_brief(text):
-            kinds = ["bare", "brief"] if headers.suits_bare(text) else ["brief"]
-            searched = {"bare": [made.bare, headers.BARE, headers.BRIEF], "brief": [made.brief, headers.BRIEF]}
-            brief = [
-                _Headers(kind, [*(f"-I{folder}" for folder in searched[kind]), *own], [made.brief_object])
-                for kind in kinds
-            ]
-            tried = [*brief, *tried]
+        if made is None or not made.has_brief:
+            return tried
+        if unit.is_cuda and headers.suits_brief(text):
+            tried.insert(0, _Headers("brief", [f"-I{made.brief}", f"-I{headers.BRIEF}", *own], [made.brief_object]))
+        bare = [*(f"-I{folder}" for folder in (made.bare, headers.BARE, headers.BRIEF)), *own]
+        if unit.is_cuda and headers.suits_bare(text):
+            tried.insert(0, _Headers("bare", bare, [made.brief_object]))
+        # The bodies need CUDA's libraries, which an extension without CUDA is not linked to.
+        if not unit.is_cuda and made.has_bindings and any(one.is_cuda for one in units) and headers.binds_bare(text):
+            tried.insert(0, _Headers("bare", bare, [made.brief_object, made.bindings_object]))
         return tried
 
     def _command(self, name: str, unit: Unit, chosen: _Headers, flags: Flags, folder: Path) -> list[str]:

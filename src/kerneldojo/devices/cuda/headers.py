@@ -33,6 +33,7 @@ _BESIDE_BRIEF = frozenset(
 )
 """torch's own headers that know no tensor, and so get on with the brief ones."""
 
+_BINDS_FUNCTIONS = re.compile(r"PYBIND11_MODULE|\bwrap_pybind_function\b")
 _QUALIFIED = re.compile(r"\b(?:torch|at|c10)::(?:cuda::)?(\w+)")
 _WITHIN_BARE = frozenset(
     {
@@ -49,8 +50,8 @@ _WITHIN_BARE = frozenset(
 )
 """What the bare headers have of torch's namespaces."""
 _BEYOND_BARE = re.compile(
-    r"\bAT_[A-BD-Z]|\bAT_C(?!UDA_CHECK)|\bTORCH_(?!CHECK\()|\bC10_(?!CUDA_CHECK\(|CUDA_KERNEL_LAUNCH_CHECK)|accessor\w*\s*<"
-    r"|\b(?:fill_|item)\s*[(<]"
+    r"\bAT_(?!CUDA_CHECK\()|\bTORCH_(?!CHECK\(|EXTENSION_NAME)|\bC10_(?!CUDA_CHECK\(|CUDA_KERNEL_LAUNCH_CHECK)"
+    r"|accessor\w*\s*<|\b(?:fill_|item)\s*[(<]"
 )
 """Macros, templates and members that the bare headers leave out."""
 
@@ -65,10 +66,16 @@ def wants(text: str) -> list[str]:
     return [flag for flag, words in _SAID.items() if words.search(text)]
 
 
+def binds_bare(text: str) -> bool:
+    """Whether a C++ source seems to bind functions as most do, and no more."""
+    return suits_bare(_BINDS_FUNCTIONS.sub("", text))
+
+
 def suits_bare(text: str) -> bool:
-    """Whether even the bare headers may be; asked of what `suits_brief`."""
+    """Whether even the bare headers may be enough for it."""
     return (
-        _WITHIN_BARE.issuperset(_QUALIFIED.findall(text))
+        suits_brief(text)
+        and _WITHIN_BARE.issuperset(_QUALIFIED.findall(text))
         and not _BEYOND_BARE.search(text)
         and all((BARE / header).is_file() or (BRIEF / header).is_file() for header in _INCLUDES.findall(text))
     )

@@ -55,6 +55,16 @@ class Precompiled:
         return self.brief / "brief.o"
 
     @property
+    def bindings_object(self) -> Path:
+        """What the bare headers only declare of pybind11."""
+        return self.brief / "bindings.o"
+
+    @property
+    def has_bindings(self) -> bool:
+        """Whether that is there."""
+        return self.bindings_object.exists()
+
+    @property
     def names_file(self) -> Path:
         """What `names.Names` writes."""
         return self.folder / "names.json"
@@ -130,6 +140,7 @@ class Precompiler:
             return
         part = self.made.folder / "part.o"
         if self._compiles(self._toolchain.brief_command(source, part), part, self.made.brief_object):
+            self._compiles(self._toolchain.bindings_command(part), part, self.made.bindings_object)
             self._list_names()
 
     def _list_names(self) -> None:

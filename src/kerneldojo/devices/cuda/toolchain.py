@@ -17,6 +17,7 @@ import torch
 from kerneldojo.devices.cuda import headers
 
 REGISTRY = Path(__file__).with_name("registry.c")
+BINDINGS = headers.HEADERS / "bindings.cpp"
 
 _NVCC_FLAGS = (
     "-D__CUDA_NO_HALF_OPERATORS__",
@@ -93,6 +94,11 @@ class Toolchain:
         """Compile what the brief headers only declare (`brief`): every function there is, for others to call."""
         kept = ["-O1", "-fno-inline", "-fvisibility=hidden"]
         return [self.cxx, *_common("dojo"), *self.include_flags(), *kept, "-c", str(source), "-o", str(target)]
+
+    def bindings_command(self, target: Path) -> list[str]:
+        """Compile what the bare headers only declare of pybind11."""
+        kept = ["-O1", "-fvisibility=hidden"]
+        return [self.cxx, *_common("dojo"), *self.include_flags(), *kept, "-c", str(BINDINGS), "-o", str(target)]
 
     def preprocess_command(self, source: Path, extra: Iterable[str]) -> list[str]:
         """Print what a compiler reads for a C++ or CUDA source, definitions of macros included."""
