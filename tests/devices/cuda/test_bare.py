@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -40,6 +41,11 @@ NAMES = [found[1] for line in DECLARED if (found := re.search(r"(\w+)\(", line))
 def run(command: list[str]) -> None:
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def names(path: Path, *options: str) -> set[str]:
+    told = subprocess.run(["nm", *options, str(path)], check=True, capture_output=True, text=True).stdout
+    return {line.split()[-1].partition("@")[0] for line in told.splitlines() if line.strip()}
 
 
 def loaded(name: str, library: Path) -> ModuleType:
@@ -155,10 +161,6 @@ def test_of_what_bare_headers_declare_nothing_is_missing(made: Precompiled, tmp_
     includes = [f"-I{one}" for one in (made.bare, headers.BARE, headers.BRIEF)]
     run(tools.nvcc_command("plain", source, target, [*includes, *tools.include_flags()]))
 
-    def names(path: Path, *options: str) -> set[str]:
-        told = subprocess.run(["nm", *options, str(path)], check=True, capture_output=True, text=True).stdout
-        return {line.split()[-1].partition("@")[0] for line in told.splitlines() if line.strip()}
-
     there = names(made.brief_object, "--defined-only")
     for library in ("c10", "torch_cpu", "c10_cuda", "torch_cuda"):
         if (path := TORCH / "lib" / f"lib{library}.so").exists():
@@ -187,6 +189,22 @@ def test_who_needs_more_is_compiled_against_more(
     unit.path.write_text(source)
     Compiler(toolchain.find((9, 0)), made)._compile("any", [unit], Flags.of({}), tmp_path)
     assert tried == kinds
+
+
+@needs_nvcc
+@pytest.mark.slow
+def test_both_halves_fit_together(made: Precompiled, tried: list[str], tmp_path: Path) -> None:
+    """Where there are none, empty libraries stand in for CUDA's: a shared library may lack what they would have."""
+    for name in ("c10_cuda", "torch_cuda", "cudart"):
+        run(["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(tmp_path / f"lib{name}.so")])
+    unit, main = Unit(tmp_path / "cuda.cu", is_cuda=True), Unit(tmp_path / "main.cpp", is_cuda=False)
+    unit.path.write_text(PLAIN_ON_DEVICE)
+    main.path.write_text(BINDINGS.format(declarations="at::Tensor run(at::Tensor x);", bindings='m.def("run", &run);'))
+    tools = replace(toolchain.find((9, 0)), can_link=True)
+    flags = Flags.of({"extra_ldflags": [f"-L{tmp_path}"]})
+    library = Compiler(tools, made).build("plain", [unit, main], flags, tmp_path)
+    assert sorted(tried) == ["bare.cpp", "bare.cu"]
+    assert {"PyInit_plain", "_ZN2at6TensorD1Ev"} <= names(library, "--defined-only")
 
 
 @pytest.mark.parametrize(

@@ -112,12 +112,12 @@ class Compiler:
             commands = {unit.path.name: self._command(name, unit, left[unit][0], flags, folder) for unit in left}
             logs = _run_all(commands, folder)
             succeeded = [tried[0] for unit, tried in left.items() if unit.path.name not in logs]
-            more += [extra for chosen in succeeded for extra in chosen.objects if extra not in more]
+            more += [extra for chosen in succeeded for extra in chosen.objects]
             failed = {unit: tried for unit, tried in left.items() if unit.path.name in logs}
             if final := [logs[one.path.name] for one, tried in failed.items() if self._is_final(one, tried, logs)]:
                 raise _error("\n".join(final), folder)
             left = {unit: tried[1:] for unit, tried in failed.items()}
-        return more
+        return list(dict.fromkeys(more))  # Two may want the same.
 
     def _is_final(self, unit: Unit, tried: list[_Headers], logs: Mapping[str, str]) -> bool:
         """Whether no other headers are left to be tried, or none would help."""
