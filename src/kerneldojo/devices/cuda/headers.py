@@ -20,8 +20,9 @@ BINDS = "-DDOJO_BINDS"
 _SAID = {
     BINDS: re.compile(r"\bpy::|pybind|PYBIND|\bPy[A-Z_]|THP[A-Z]"),
     "-DDOJO_LISTS": re.compile(r"\b(?:cat|stack|concat|I?TensorList\w*)\b"),
+    "-DDOJO_INDEXES": re.compile(r"\.index(?:_put_)?\s*\(|\bindexing::"),
 }
-"""What a source says that wants more of the slim headers: it binds something to Python, or takes lists of tensors."""
+"""What a source says that wants more of the slim headers: it binds to Python, takes lists of tensors, or indexes."""
 
 _INCLUDES = re.compile(r'^\s*#\s*include\s*[<"]((?:torch|ATen|c10|caffe2|pybind11)/[^>"]*|Python\.h)[>"]', re.MULTILINE)
 _BESIDE_BRIEF = frozenset(

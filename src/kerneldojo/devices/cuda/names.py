@@ -5,9 +5,10 @@ from slim ones. Other headers can help in three ways: with a name that is missin
 overload, conversion or operator. So the judge lists torch's names and macros once, and a source is wrong for good if
 
 - it mentions no macro that only torch's own headers have, for without one anything may be misread;
-- the compiler's first complaint, of which the others may be consequences, is of a name that torch does not have, or of
-  the syntax, or the assembler's for the device: no header cures these;
-- it misses no name that torch does have, or its author would be told of mistakes that are none.
+- the compiler's first complaint, of which the others may be consequences, is of a name that torch does not have, of a
+  member of a type that is not torch's, of the syntax, or the assembler's for the device: no header cures these;
+- it misses no name that torch does have, and no operator or function for torch's own types, or its author would be told
+  of mistakes that are none.
 """
 
 from __future__ import annotations
@@ -34,7 +35,20 @@ _UNKNOWN = re.compile(
     r"""identifier "(\w+)" is undefined|has no member "(\w+)\"|has no member named '(\w+)'"""
     r"""|^'(?:\w+::)*(\w+)' (?:was not declared|does not name a type|is not a member of|has not been declared)"""
 )
-_SYNTAX = re.compile(r"expected (?:an? |'|unqualified-id|primary-expression|initializer|declaration)")
+_SYNTAX = re.compile(
+    r"expected (?:an? |'|unqualified-id|primary-expression|initializer|declaration)|missing closing quote"
+    r"""|"\w+" has already been declared in the current scope"""
+)
+_MEMBER_OF_ANOTHER = re.compile(
+    r"""(?:class|struct|union) "(?!(?:at|c10|torch|caffe2)::)[\w:]+" has no member "|"""
+    r"""'(?:const )?(?:class|struct|union) (?!(?:at|c10|torch|caffe2)::)[\w:]+' has no member named"""
+)
+"""A type that is not torch's, for example of a thread's index, has no more members by other headers."""
+_LACKS_FOR_TORCHS = re.compile(
+    r"error\s*: no (?:operator|instance|match|matching|suitable)\b.*"
+    r"(?:\n(?!.*error|[ \t]*(?:\n|$)).*){0,3}?\b(?:at|c10|torch)::"
+)
+"""A complaint of an operator or a function, where this line or one of the next says that types are torch's."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +93,13 @@ class Names:
             log: what the compiler said.
         """
         errors = [(is_assembler, _plain(told)) for is_assembler, told in _ERROR.findall(log)]
-        if not errors or not self.macros[kind].isdisjoint(_NAME.findall(source)):
+        if not errors or not self.macros[kind].isdisjoint(_NAME.findall(source)) or _LACKS_FOR_TORCHS.search(log):
             return False
-        missing = [_missing(told) for _, told in errors]
+        missing = [_missing(told) for _, told in errors if not _MEMBER_OF_ANOTHER.match(told)]
         if self.known & {*missing}:
             return False
         is_assembler, told = errors[0]
-        return bool(missing[0] or is_assembler or _SYNTAX.match(told))
+        return bool(is_assembler or _MEMBER_OF_ANOTHER.match(told) or _missing(told) or _SYNTAX.match(told))
 
     def write(self, path: Path) -> None:
         """To a file for `read`."""

@@ -18,6 +18,14 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#ifndef AT_PER_OPERATOR_HEADERS  // Or it would bring all functions that torch has.
+#define AT_PER_OPERATOR_HEADERS
+#include <ATen/TensorOperators.h>
+#ifdef DOJO_INDEXES
+#include <ATen/TensorIndexing.h>
+#endif
+#undef AT_PER_OPERATOR_HEADERS
+#endif
 #ifdef DOJO_LISTS  // The source mentions them; they take as long as all else here.
 #include <ATen/core/IListRef.h>
 #include <ATen/ops/cat.h>
