@@ -109,7 +109,7 @@ class CudaBench(Bench):
                 self._stopwatch = stopwatch
 
     def precompiled(self) -> Precompiled:
-        """See `Bench.precompiled`; begun for the first candidate that has a use for it, who does not wait for it."""
+        """See `Bench.precompiled`; begun for the first candidate that has a use for it."""
         with self._lock:
             if self._precompiler is None:
                 self._precompiler = Precompiler(toolchain.find(self._capability), own_folder())

@@ -10,6 +10,7 @@ import importlib.util
 import re
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -67,6 +68,26 @@ def test_closing_stops_the_compiler_and_leaves_nothing(tmp_path: Path) -> None:
     compiler = Precompiler(toolchain.find((9, 0)), tmp_path)
     compiler.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_extension_waits_for_what_is_being_made_and_for_nothing_else(tmp_path: Path) -> None:
+    made = Precompiled(tmp_path)
+    made.wait(made.bindings_object)  # Nobody is at it.
+    made.pending.touch()
+    with ThreadPoolExecutor(2) as threads:
+        for end in (made.bindings_object.touch, made.pending.unlink):
+            made.brief.mkdir(exist_ok=True)
+            made.bindings_object.unlink(missing_ok=True)
+            waiting = threads.submit(made.wait, made.bindings_object)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.3)
+            end()
+            waiting.result(timeout=30)
+    compiler = Precompiler(replace(toolchain.find((9, 0)), cxx="false"), tmp_path)
+    compiler.made.wait(compiler.made.bindings_object)  # It cannot be made.
+    assert not compiler.made.pending.exists()
+    assert not compiler.made.has_bindings
+    compiler.close()
 
 
 @needs_nvcc

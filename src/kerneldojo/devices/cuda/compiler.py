@@ -81,6 +81,8 @@ class Compiler:
         has_cuda = any(unit.is_cuda for unit in units)
         if has_cuda and (self.toolchain.nvcc is None or self.toolchain.cuda_home is None):
             raise UnsupportedOnDevice("building a CUDA extension needs nvcc, which is not on this machine")
+        if has_cuda and self.precompiled is not None:
+            self.precompiled.wait(self.precompiled.bindings_object)
         more = self._compile(name, units, flags, folder)
         if has_cuda and not self.toolchain.can_link:
             raise UnsupportedOnDevice("the CUDA extension compiles; running it needs a CUDA device")
@@ -123,6 +125,8 @@ class Compiler:
         """Whether no other headers are left to be tried, or none would help."""
         if not tried[1:]:
             return True
+        if self.precompiled is not None:
+            self.precompiled.wait(self.precompiled.names_file)
         names = self.precompiled.names() if self.precompiled else None
         kind = f"{tried[0].kind}{unit.path.suffix}"
         return names is not None and names.settle(kind, headers.read(unit.path), logs[unit.path.name])

@@ -17,6 +17,7 @@ import json
 import re
 import subprocess
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,15 +73,22 @@ class Names:
         Raises:
             subprocess.CalledProcessError: torch's headers are not all there.
         """
+        kinds: dict[str, list[Path]] = {
+            "own": [],
+            "slim": [SLIM],
+            "brief": [brief, BRIEF],
+            "bare": [brief / BARE_PART, BARE, BRIEF],
+        }
         known, macros = set[str](), dict[str, frozenset[str]]()
         for suffix in (".cpp", ".cu"):
             source = folder / f"names{suffix}"
             source.write_text(UMBRELLA)
-            own = _preprocessed(toolchain, source)
+            with ThreadPoolExecutor(len(kinds)) as threads:
+                read = [threads.submit(_preprocessed, toolchain, source, *folders) for folders in kinds.values()]
+                texts = {kind: one.result() for kind, one in zip(kinds, read, strict=True)}
+            own = texts.pop("own")
             known.update(_NAME.findall(own))
-            slimmer_ones = {"slim": [SLIM], "brief": [brief, BRIEF], "bare": [brief / BARE_PART, BARE, BRIEF]}
-            for kind, folders in slimmer_ones.items():
-                slimmer = _preprocessed(toolchain, source, *folders)
+            for kind, slimmer in texts.items():
                 macros[kind + suffix] = frozenset(_MACRO.findall(own)) - {*_MACRO.findall(slimmer)}
         return cls(frozenset(known), macros)
 

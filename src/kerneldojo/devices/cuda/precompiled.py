@@ -2,10 +2,13 @@
 
 `load_inline` writes a C++ file beside the CUDA one, which binds functions to Python; nearly all of its time is g++
 reading the same headers again. Of these g++ can keep what it has read, for each level of optimisation apart. nvcc
-cannot: for the CUDA file there are headers that say less, and an object with what they leave out (`brief`). And the
-names in all of them are listed, so that what is wrong for good need not be compiled again (`names`). Nothing of a
-candidate's enters any of it, candidates can read it and no more, and who compiles with other options, or before it is
-there, reads the headers as ever: g++ sees by itself whether what it finds fits.
+cannot: for the CUDA file there are headers that say less, and an object with what they leave out (`brief`, `bare`).
+What most C++ files do, bind functions of tensors and numbers, is compiled once too (`include/bindings.cpp`). And the
+names in all of the headers are listed, so that what is wrong for good need not be compiled again (`names`).
+
+Nothing of a candidate's enters any of it, and candidates can read it and no more. That part which spares every
+extension ten times what is left of it is made first, and extensions wait for it. Who compiles with other options, or
+before the rest is there, reads the headers as ever: g++ sees by itself whether what it finds fits.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +34,9 @@ HEADER = Path("torch", "extension.h")
 LEVELS = ("", "-O2", "-O3")
 """Options with which extensions are usually compiled: torch's own, which are none, and what candidates ask for."""
 NICENESS = 10
-"""Verdicts come first."""
+"""Of what few have a use for: verdicts come first."""
+PATIENCE_SECONDS = 60.0
+"""How long an extension waits for what spares it so much; it takes ten seconds, longer where all cores are taken."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,17 @@ class Precompiled:
         """Whether that is there."""
         return self.brief_object.exists()
 
+    @property
+    def pending(self) -> Path:
+        """A file that is there as long as the judge is at the brief headers, their objects and the list of names."""
+        return self.folder / "pending"
+
+    def wait(self, part: Path) -> None:
+        """Until a part of these is there, or will not come."""
+        until = time.monotonic() + PATIENCE_SECONDS
+        while not part.exists() and self.pending.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+
 
 class Precompiler:
     """Fills a folder in the background.
@@ -92,13 +110,14 @@ class Precompiler:
         self.made.folder.chmod(0o755)  # Candidates have other users' ids.
         self._toolchain = toolchain
         self._is_closed = False
-        self._running: subprocess.Popen[bytes] | None = None
+        self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         header = self.made.folder / HEADER
         header.parent.mkdir()
         shutil.copyfile(SLIM / HEADER, header)  # For whom nothing fits.
         self._target = header.with_name(f"{header.name}.gch")  # Of several in it g++ takes the one that fits.
         self._target.mkdir()
+        self.made.pending.touch()
         self._thread = threading.Thread(target=self._fill, name="precompiling", daemon=True)
         self._thread.start()
 
@@ -115,18 +134,21 @@ class Precompiler:
         """Stop, and remove the folder."""
         with self._lock:
             self._is_closed = True
-            if self._running is not None:
-                self._running.kill()
+            for running in self._running:
+                running.kill()
         self._thread.join()
         shutil.rmtree(self.made.folder, ignore_errors=True)
 
     def _fill(self) -> None:
-        self._make_brief()
+        try:
+            self._make_brief()
+        finally:
+            self.made.pending.unlink()
         includes = [f"-I{SLIM}", *self._toolchain.include_flags()]
         for number, level in enumerate(LEVELS):
             part = self.made.folder / "part"
             command = self._toolchain.header_command(SLIM / HEADER, part, [*includes, *level.split()])
-            if not self._compiles(command, part, self._target / f"level{number}"):
+            if not self._compiles(command, part, self._target / f"level{number}", NICENESS):
                 return
 
     def _make_brief(self) -> None:
@@ -138,9 +160,14 @@ class Precompiler:
         except (LookupError, OSError) as error:  # Whoever compiles takes the slim headers.
             log.warning("there are no brief headers for this torch: %s", error)
             return
-        part = self.made.folder / "part.o"
-        if self._compiles(self._toolchain.brief_command(source, part), part, self.made.brief_object):
-            self._compiles(self._toolchain.bindings_command(part), part, self.made.bindings_object)
+        part, other = self.made.folder / "part.o", self.made.folder / "other.o"
+        with ThreadPoolExecutor(1) as beside:
+            bound = beside.submit(
+                self._compiles, self._toolchain.bindings_command(other), other, self.made.bindings_object
+            )
+            is_there = self._compiles(self._toolchain.brief_command(source, part), part, self.made.brief_object)
+            bound.result()
+        if is_there:
             self._list_names()
 
     def _list_names(self) -> None:
@@ -153,19 +180,22 @@ class Precompiler:
         names.write(part)
         _place(part, self.made.names_file)
 
-    def _compiles(self, command: list[str], part: Path, target: Path) -> bool:
+    def _compiles(self, command: list[str], part: Path, target: Path, niceness: int = 0) -> bool:
         """Compile something, and put it in its place once it is whole."""
         with self._lock:
             if self._is_closed:
                 return False
-            self._running = subprocess.Popen(
-                ["nice", "-n", str(NICENESS), *command],
+            running = subprocess.Popen(
+                ["nice", "-n", str(niceness), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
             )
-        _, told = self._running.communicate()
-        if self._running.returncode:
+            self._running.add(running)
+        _, told = running.communicate()
+        with self._lock:
+            self._running.remove(running)
+        if running.returncode:
             if not self._is_closed:  # Nobody needs it: whoever compiles reads the headers themselves.
                 log.warning("headers cannot be precompiled: %s", told.decode("utf-8", "replace")[:500])
             return False
