@@ -3,8 +3,8 @@
 The same here whether a process builds for itself or a workshop does for others (`contestant.workshop`). Sources are
 compiled for one architecture and with uncompressed machine code (`toolchain`), and against other `headers` than torch's
 own first, which are what an extension's build time goes to: on one machine 88 s of nvcc and 28 s of g++ become 11 and
-7, and with what is `precompiled` 6 and 3. What does not compile that way is compiled against torch's own headers, and
-only their verdict counts, or that nothing in them could help (`names`).
+7, and with what is `precompiled` 2 and 0.4 where little of torch is needed. What does not compile that way is compiled
+against fuller headers, torch's own last, and only their verdict counts, or that nothing in them could help (`names`).
 """
 
 from __future__ import annotations
