@@ -1,12 +1,10 @@
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from kerneldojo.devices.cuda import headers, precompiled, toolchain
-from kerneldojo.devices.cuda.precompiled import Precompiled, Precompiler
+from kerneldojo.devices.cuda import headers
 from kerneldojo.devices.cuda.toolchain import Toolchain
 
 
@@ -21,22 +19,6 @@ def host_server() -> Iterator[object]:
     torch.cuda.init()
     yield running
     running.close()
-
-
-@pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Precompiled]:
-    """What the judge makes, for g++ at one level."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(precompiled, "LEVELS", ("",))
-        patch.setattr(precompiled, "NICENESS", 0)  # A test waits for it: beside busy cores it would be minutes.
-        capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (9, 0)
-        compiler = Precompiler(toolchain.find(capability), tmp_path_factory.mktemp("made"))
-        compiler.wait()
-    assert compiler.num_ready == 1
-    assert compiler.made.has_brief == (shutil.which("nvcc") is not None)
-    yield compiler.made
-    compiler.close()
-    assert not compiler.made.folder.exists()
 
 
 @pytest.fixture

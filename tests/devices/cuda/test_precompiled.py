@@ -10,6 +10,7 @@ import importlib.util
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ import pytest
 import torch
 from extensions import BINDINGS, ON_DEVICE, ON_HOST
 
-from kerneldojo.devices.cuda import headers, toolchain
+from kerneldojo.devices.cuda import headers, precompiled, toolchain
 from kerneldojo.devices.cuda.build import Builder
 from kerneldojo.devices.cuda.compiler import Compiler, ExtensionError, Unit, UnsupportedOnDevice
 from kerneldojo.devices.cuda.flags import Flags
@@ -30,6 +31,22 @@ from kerneldojo.devices.cuda.toolchain import Toolchain
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 
 TORCH = Path(torch.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Precompiled]:
+    """What the judge makes, for g++ at one level."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(precompiled, "LEVELS", ("",))
+        patch.setattr(precompiled, "NICENESS", 0)  # A test waits for it: beside busy cores it would be minutes.
+        capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (9, 0)
+        compiler = Precompiler(toolchain.find(capability), tmp_path_factory.mktemp("made"))
+        compiler.wait()
+    assert compiler.num_ready == 1
+    assert compiler.made.has_brief == (shutil.which("nvcc") is not None)
+    yield compiler.made
+    compiler.close()
+    assert not compiler.made.folder.exists()
 
 
 def names(path: Path, *options: str) -> set[str]:
