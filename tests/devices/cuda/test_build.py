@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from kerneldojo.devices.cuda import toolchain
+from kerneldojo.devices.cuda import headers, toolchain
 from kerneldojo.devices.cuda.build import Builder, ExtensionError, UnsupportedOnDevice
 from kerneldojo.devices.cuda.compiler import _error
 from kerneldojo.devices.cuda.toolchain import without_architectures
@@ -95,6 +96,8 @@ def test_what_slim_headers_lack_is_compiled_against_torchs_own_then_loaded_and_r
         ("PyObject* f() { return torch::stack({}); }", ["-DDOJO_BINDS", "-DDOJO_LISTS"]),
         ("void f(at::TensorList x);", ["-DDOJO_LISTS"]),
         ("float happy::f(float category) { return category; }", []),
+        ("void f(at::Tensor x) { x.index_put_({0}, 1); }", ["-DDOJO_INDEXES"]),
+        ("void f(at::Tensor x, int index) { g(index); }", []),
     ],
 )
 def test_slim_headers_grow_by_what_a_source_says(tmp_path: Path, source: str, wanted: list[str]) -> None:
@@ -102,6 +105,18 @@ def test_slim_headers_grow_by_what_a_source_says(tmp_path: Path, source: str, wa
     tools = replace(toolchain.find((9, 0)), nvcc="nvcc")
     flags = tools.nvcc_command("x", tmp_path / "x.cu", tmp_path / "x.o", [])
     assert [flag for flag in flags if flag.startswith("-DDOJO")] == wanted
+
+
+def test_slim_headers_have_operators_and_indexing(tmp_path: Path) -> None:
+    (tmp_path / "x.cpp").write_text(
+        "#include <torch/types.h>\ntorch::Tensor f(torch::Tensor x) { return -(x / 2 + 1) * x.index({0}) - (2 - x); }\n"
+        "void g(torch::Tensor x) { using namespace torch::indexing; x.index_put_({Slice(0, 2), None, 1}, 3); }\n"
+    )
+    tools = toolchain.find((9, 0))
+    flags = [f"-I{headers.SLIM}", *tools.include_flags(), "-fsyntax-only", "-Wfatal-errors"]
+    command = tools.cxx_command("x", tmp_path / "x.cpp", tmp_path / "x.o", flags)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_missing_toolkit_header_is_no_mistake_of_the_candidates(tmp_path: Path) -> None:
