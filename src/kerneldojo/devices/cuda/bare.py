@@ -4,8 +4,9 @@ That is what most candidates' do, and even of the `brief` headers nearly all is 
 their arithmetic, scalars, messages made by streams. So `include/bare` has stand-ins for those headers under the brief
 ones. What kinds of elements, devices and layouts are called is taken from the torch that is installed. What is passed
 by value (`TensorOptions`, `TypeMeta`, `CUDAStream`) has torch's size and nothing else of it; its bodies, and what puts
-a message together, are in the object that the brief headers have. Of what the judge has written by hand nothing is
-believed: that each size, number and type is torch's is asserted where that object is compiled, or there is none.
+a message together, are in the object that the brief headers have. What the judge has written by hand is not believed:
+that each size and number is torch's is asserted where that object is compiled, or there is none, and tests build the
+same with torch's own headers, to be asked the same.
 """
 
 from __future__ import annotations
