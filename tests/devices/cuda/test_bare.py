@@ -21,7 +21,7 @@ import pytest
 import torch
 from extensions import BINDINGS, ON_DEVICE, PLAIN_ON_DEVICE, PLAIN_ON_HOST
 
-from kerneldojo.devices.cuda import bare, headers, precompiled, toolchain
+from kerneldojo.devices.cuda import bare, headers, toolchain
 from kerneldojo.devices.cuda.build import _bindings
 from kerneldojo.devices.cuda.compiler import Compiler, Unit
 from kerneldojo.devices.cuda.flags import Flags
@@ -42,7 +42,6 @@ NAMES = [found[1] for line in DECLARED if (found := re.search(r"(\w+)\(", line))
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Precompiled]:
     """What the judge makes, without what nothing here is compiled against."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(precompiled, "LEVELS", ())
         patch.setattr(Precompiler, "_list_names", lambda _: None)
         capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (9, 0)
         compiler = Precompiler(toolchain.find(capability), tmp_path_factory.mktemp("made"))
@@ -84,7 +83,7 @@ def both(made: Precompiled, tmp_path_factory: pytest.TempPathFactory) -> tuple[M
     found: list[ModuleType] = []
     for kind, includes, bodies in (
         ("bare", [made.bare, headers.BARE, headers.BRIEF], [made.brief_object, made.bindings_object]),
-        ("slim", [made.folder, headers.SLIM], []),
+        ("slim", [headers.SLIM], []),
     ):
         folder = tmp_path_factory.mktemp(kind)
         objects: list[Path] = []

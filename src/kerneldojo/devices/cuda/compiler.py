@@ -136,8 +136,6 @@ class Compiler:
         own = self.toolchain.include_flags(flags.includes)
         slim = [f"-I{headers.SLIM}", *own]
         made, text = self.precompiled, headers.read(unit.path)
-        if made and not unit.is_cuda:
-            slim = [f"-I{made.folder}", *slim]
         tried = [_Headers("slim", slim), _Headers("own", own)]
         if made is None or not made.has_brief:
             return tried

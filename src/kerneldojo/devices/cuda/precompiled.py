@@ -1,14 +1,13 @@
-"""What the judge compiles once, so that candidates' extensions need not: of torch's headers whatever can be kept.
+"""What the judge compiles once, so that candidates' extensions need not.
 
-`load_inline` writes a C++ file beside the CUDA one, which binds functions to Python; nearly all of its time is g++
-reading the same headers again. Of these g++ can keep what it has read, for each level of optimisation apart. nvcc
-cannot: for the CUDA file there are headers that say less, and an object with what they leave out (`brief`, `bare`).
-What most C++ files do, bind functions of tensors and numbers, is compiled once too (`include/bindings.cpp`). And the
-names in all of the headers are listed, so that what is wrong for good need not be compiled again (`names`).
+Nearly all of an extension's time is nvcc and g++ reading torch's headers again. Neither can keep what it has read in a
+way that would help; but there are headers that say less, and what they leave out is in objects that are compiled here,
+once, and linked to each extension: what a tensor is (`brief`, `bare`), and what binds functions of tensors and numbers
+to Python, which is all that most C++ files do (`include/bindings.cpp`). And the names in all of the headers are listed,
+so that what is wrong for good need not be compiled again (`names`).
 
-Nothing of a candidate's enters any of it, and candidates can read it and no more. That part which spares every
-extension ten times what is left of it is made first, and extensions wait for it. Who compiles with other options, or
-before the rest is there, reads the headers as ever: g++ sees by itself whether what it finds fits.
+Nothing of a candidate's enters any of it, and candidates can read it and no more. It takes ten seconds and spares every
+extension most of its time, so extensions wait for it.
 """
 
 from __future__ import annotations
@@ -24,19 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kerneldojo.devices.cuda import brief
-from kerneldojo.devices.cuda.headers import SLIM
 from kerneldojo.devices.cuda.names import Names
 from kerneldojo.devices.cuda.toolchain import Toolchain, torch_home
 
 log = logging.getLogger(__name__)
 
-HEADER = Path("torch", "extension.h")
-LEVELS = ("", "-O2", "-O3")
-"""Options with which extensions are usually compiled: torch's own, which are none, and what candidates ask for."""
-NICENESS = 10
-"""Of what few have a use for: verdicts come first."""
 PATIENCE_SECONDS = 60.0
-"""How long an extension waits for what spares it so much; it takes ten seconds, longer where all cores are taken."""
+"""How long an extension waits for it at most: it takes longer than ten seconds where all cores are taken."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +37,10 @@ class Precompiled:
     """Where it is. Asked anew for each build: it comes one after the other."""
 
     folder: Path
-    """For the front of g++'s search path."""
 
     @property
     def brief(self) -> Path:
-        """For the front of nvcc's search path, with `headers.BRIEF`."""
+        """For the front of the search path, with `headers.BRIEF`."""
         return self.folder / "brief"
 
     @property
@@ -87,11 +79,11 @@ class Precompiled:
 
     @property
     def pending(self) -> Path:
-        """A file that is there as long as the judge is at the brief headers, their objects and the list of names."""
+        """A file that is there as long as the judge is at it."""
         return self.folder / "pending"
 
     def wait(self, part: Path) -> None:
-        """Until a part of these is there, or will not come."""
+        """Until a part of it is there, or will not come."""
         until = time.monotonic() + PATIENCE_SECONDS
         while not part.exists() and self.pending.exists() and time.monotonic() < until:
             time.sleep(0.05)
@@ -102,7 +94,7 @@ class Precompiler:
 
     Args:
         toolchain: whose compilers.
-        parent: where the folder is made; some 240 MB for each level.
+        parent: where the folder is made; some MB.
     """
 
     def __init__(self, toolchain: Toolchain, parent: Path) -> None:
@@ -112,19 +104,9 @@ class Precompiler:
         self._is_closed = False
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
-        header = self.made.folder / HEADER
-        header.parent.mkdir()
-        shutil.copyfile(SLIM / HEADER, header)  # For whom nothing fits.
-        self._target = header.with_name(f"{header.name}.gch")  # Of several in it g++ takes the one that fits.
-        self._target.mkdir()
         self.made.pending.touch()
         self._thread = threading.Thread(target=self._fill, name="precompiling", daemon=True)
         self._thread.start()
-
-    @property
-    def num_ready(self) -> int:
-        """Levels that are there."""
-        return len(list(self._target.glob("level*")))
 
     def wait(self) -> None:
         """Until all is there that can be had."""
@@ -141,17 +123,11 @@ class Precompiler:
 
     def _fill(self) -> None:
         try:
-            self._make_brief()
+            self._make()
         finally:
             self.made.pending.unlink()
-        includes = [f"-I{SLIM}", *self._toolchain.include_flags()]
-        for number, level in enumerate(LEVELS):
-            part = self.made.folder / "part"
-            command = self._toolchain.header_command(SLIM / HEADER, part, [*includes, *level.split()])
-            if not self._compiles(command, part, self._target / f"level{number}", NICENESS):
-                return
 
-    def _make_brief(self) -> None:
+    def _make(self) -> None:
         if self._toolchain.nvcc is None:
             return  # No CUDA file is compiled here.
         self.made.brief.mkdir()
@@ -180,13 +156,13 @@ class Precompiler:
         names.write(part)
         _place(part, self.made.names_file)
 
-    def _compiles(self, command: list[str], part: Path, target: Path, niceness: int = 0) -> bool:
+    def _compiles(self, command: list[str], part: Path, target: Path) -> bool:
         """Compile something, and put it in its place once it is whole."""
         with self._lock:
             if self._is_closed:
                 return False
             running = subprocess.Popen(
-                ["nice", "-n", str(niceness), *command],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

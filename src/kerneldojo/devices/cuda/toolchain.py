@@ -63,7 +63,7 @@ class Toolchain:
 
     def cxx_command(self, module: str, source: Path, target: Path, extra: Iterable[str]) -> list[str]:
         """Compile a C++ source to an object; optimised, like torch's own, only if `extra` says so."""
-        # What binds is always there, or what is precompiled would not fit.
+        # What binds is there anyway.
         wants = [flag for flag in headers.wants(headers.read(source)) if flag != headers.BINDS]
         return [self.cxx, *_common(module), *wants, *extra, "-c", str(source), "-o", str(target)]
 
@@ -84,11 +84,6 @@ class Toolchain:
             "-o",
             str(target),
         ]
-
-    def header_command(self, header: Path, target: Path, extra: Iterable[str]) -> list[str]:
-        """Precompile a C++ header for extensions of any name."""
-        common = [flag for flag in _common("") if not flag.startswith("-DTORCH_EXTENSION_NAME")]
-        return [self.cxx, *common, *extra, "-x", "c++-header", str(header), "-o", str(target)]
 
     def brief_command(self, source: Path, target: Path) -> list[str]:
         """Compile what the brief headers only declare (`brief`): every function there is, for others to call."""
