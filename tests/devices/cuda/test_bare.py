@@ -30,12 +30,7 @@ from kerneldojo.devices.cuda.precompiled import Precompiled, Precompiler
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 
 TORCH = Path(torch.__file__).parent
-DECLARED = [
-    line.partition("{")[0].rstrip() + ";"
-    for line in PLAIN_ON_HOST.splitlines()
-    if re.match(r"(?:std|torch)::|(?:float|bool|void) \w+\(", line)
-]
-NAMES = [found[1] for line in DECLARED if (found := re.search(r"(\w+)\(", line))]
+NAMES = re.findall(r"^(?:(?:std|torch)::[\w:<>]+|float|bool|void) (\w+)\(", PLAIN_ON_HOST, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -78,20 +73,17 @@ def both(made: Precompiled, tmp_path_factory: pytest.TempPathFactory) -> tuple[M
     tools, own = toolchain.find((9, 0)), toolchain.find((9, 0)).include_flags()
     binds = [*_bindings(NAMES, handled=True)[1:-1], *(f'm.def("{name}_plain", &{name});' for name in NAMES)]
     binds += ['m.def("told", &half, "an overload");', 'm.def("half", half, "said by hand");', "}"]
-    main = "\n".join(["#include <torch/extension.h>", *DECLARED, *binds])
-    assert headers.binds_bare(main) and headers.suits_bare(PLAIN_ON_HOST)
+    whole = "\n".join([PLAIN_ON_HOST, *binds])  # One file, for the headers are what takes long.
+    assert headers.binds_bare(whole)
     found: list[ModuleType] = []
     for kind, includes, bodies in (
         ("bare", [made.bare, headers.BARE, headers.BRIEF], [made.brief_object, made.bindings_object]),
         ("slim", [headers.SLIM], []),
     ):
         folder = tmp_path_factory.mktemp(kind)
-        objects: list[Path] = []
-        for name, text in (("main", main), ("work", PLAIN_ON_HOST)):
-            source, target = folder / f"{name}.cpp", folder / f"{name}.o"
-            source.write_text(text)
-            run(tools.cxx_command("plain", source, target, [*(f"-I{one}" for one in includes), *own]))
-            objects.append(target)
+        source, objects = folder / "whole.cpp", [folder / "whole.o"]
+        source.write_text(whole)
+        run(tools.cxx_command("plain", source, objects[0], [*(f"-I{one}" for one in includes), *own]))
         for number, body in enumerate(bodies):
             target = folder / f"body{number}.o"
             run(["objcopy", "-w", "-W", "*c104cuda*", "-W", "cuda*", str(body), str(target)])
@@ -105,7 +97,7 @@ def outcome(called: Callable[[], Any]) -> str:
     try:
         return repr(called())
     except Exception as error:
-        return f"{type(error).__name__}: {re.sub('work.cpp:[0-9]+|0x[0-9a-f]+', '', str(error))}"
+        return f"{type(error).__name__}: {re.sub('whole.cpp:[0-9]+|0x[0-9a-f]+', '', str(error))}"
 
 
 @needs_nvcc
