@@ -1,4 +1,27 @@
-"""Sources of extensions, for tests of the headers that they are compiled against."""
+"""Sources of extensions, for tests of headers that they are compiled against, and how what is built is looked into."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+
+def names(path: Path, *options: str) -> set[str]:
+    """Symbols of an object or a library, as `nm` tells."""
+    told = subprocess.run(["nm", *options, str(path)], check=True, capture_output=True, text=True).stdout
+    return {line.split()[-1].partition("@")[0] for line in told.splitlines() if line.strip()}
+
+
+def loaded(name: str, library: Path) -> ModuleType:
+    """An extension, imported."""
+    specification = importlib.util.spec_from_file_location(name, library)
+    assert specification and specification.loader
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
 
 BINDINGS = """#include <torch/extension.h>
 {declarations}

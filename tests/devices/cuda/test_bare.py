@@ -6,7 +6,6 @@ same. No GPU is needed for that: a host compiler has what is the same in both ha
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -19,7 +18,7 @@ from typing import Any
 
 import pytest
 import torch
-from extensions import BINDINGS, ON_DEVICE, PLAIN_ON_DEVICE, PLAIN_ON_HOST
+from extensions import BINDINGS, ON_DEVICE, PLAIN_ON_DEVICE, PLAIN_ON_HOST, loaded, names
 
 from kerneldojo.devices.cuda import bare, headers, toolchain
 from kerneldojo.devices.cuda.build import _bindings
@@ -49,19 +48,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Precompiled]:
 def run(command: list[str]) -> None:
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def names(path: Path, *options: str) -> set[str]:
-    told = subprocess.run(["nm", *options, str(path)], check=True, capture_output=True, text=True).stdout
-    return {line.split()[-1].partition("@")[0] for line in told.splitlines() if line.strip()}
-
-
-def loaded(name: str, library: Path) -> ModuleType:
-    specification = importlib.util.spec_from_file_location(name, library)
-    assert specification and specification.loader
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")

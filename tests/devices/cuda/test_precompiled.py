@@ -6,7 +6,6 @@ declare, and beside which all names of torch's are listed.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -14,12 +13,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
-from extensions import BINDINGS, ON_DEVICE, ON_HOST
+from extensions import BINDINGS, ON_DEVICE, ON_HOST, loaded, names
 
 from kerneldojo.devices.cuda import headers, toolchain
 from kerneldojo.devices.cuda.build import Builder
@@ -43,19 +41,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Precompiled]:
     yield compiler.made
     compiler.close()
     assert not compiler.made.folder.exists()
-
-
-def names(path: Path, *options: str) -> set[str]:
-    told = subprocess.run(["nm", *options, str(path)], check=True, capture_output=True, text=True).stdout
-    return {line.split()[-1].partition("@")[0] for line in told.splitlines() if line.strip()}
-
-
-def loaded(name: str, library: Path) -> ModuleType:
-    specification = importlib.util.spec_from_file_location(name, library)
-    assert specification and specification.loader
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
 
 
 def test_closing_stops_the_compiler_and_leaves_nothing(tmp_path: Path) -> None:
