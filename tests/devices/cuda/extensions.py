@@ -7,11 +7,24 @@ import subprocess
 from pathlib import Path
 from types import ModuleType
 
+import torch
+
+from kerneldojo.devices.cuda import toolchain
+from kerneldojo.devices.cuda.precompiled import Precompiler
+
 
 def names(path: Path, *options: str) -> set[str]:
     """Symbols of an object or a library, as `nm` tells."""
     told = subprocess.run(["nm", *options, str(path)], check=True, capture_output=True, text=True).stdout
     return {line.split()[-1].partition("@")[0] for line in told.splitlines() if line.strip()}
+
+
+def precompiler(folder: Path) -> Precompiler:
+    """One that has made all that there is to be made, for the GPU that is here or one that is usual."""
+    capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (9, 0)
+    compiler = Precompiler(toolchain.find(capability), folder)
+    compiler.wait()
+    return compiler
 
 
 def loaded(name: str, library: Path) -> ModuleType:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import torch
-from extensions import BINDINGS, ON_DEVICE, PLAIN_ON_DEVICE, PLAIN_ON_HOST, loaded, names
+from extensions import BINDINGS, ON_DEVICE, PLAIN_ON_DEVICE, PLAIN_ON_HOST, loaded, names, precompiler
 
 from kerneldojo.devices.cuda import bare, headers, toolchain
 from kerneldojo.devices.cuda.build import _bindings
@@ -37,9 +37,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Precompiled]:
     """What the judge makes, without what nothing here is compiled against."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Precompiler, "_list_names", lambda _: None)
-        capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (9, 0)
-        compiler = Precompiler(toolchain.find(capability), tmp_path_factory.mktemp("made"))
-        compiler.wait()
+        compiler = precompiler(tmp_path_factory.mktemp("made"))
     assert compiler.made.has_bindings == (shutil.which("nvcc") is not None)
     yield compiler.made
     compiler.close()

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from extensions import BINDINGS, ON_DEVICE, ON_HOST, loaded, names
+from extensions import BINDINGS, ON_DEVICE, ON_HOST, loaded, names, precompiler
 
 from kerneldojo.devices.cuda import headers, toolchain
 from kerneldojo.devices.cuda.build import Builder
@@ -34,9 +34,7 @@ TORCH = Path(torch.__file__).parent
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Precompiled]:
     """What the judge makes."""
-    capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (9, 0)
-    compiler = Precompiler(toolchain.find(capability), tmp_path_factory.mktemp("made"))
-    compiler.wait()
+    compiler = precompiler(tmp_path_factory.mktemp("made"))
     assert compiler.made.has_brief == (shutil.which("nvcc") is not None)
     yield compiler.made
     compiler.close()

@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from kerneldojo.devices.cuda.brief import FUNCTIONS
+
 HEADERS = Path(__file__).with_name("include")
 SLIM, BRIEF, BARE = HEADERS / "slim", HEADERS / "brief", HEADERS / "bare"
 
@@ -41,8 +43,7 @@ _WITHIN_BARE = frozenset(
         *("ArrayRef", "Device", "DeviceIndex", "DeviceType", "IntArrayRef", "Layout", "MemoryFormat", "ScalarType"),
         *("Tensor", "TensorOptions", "nullopt", "optional"),
         *("device", "dtype", "layout", "requires_grad"),
-        *("bmm", "empty", "empty_like", "empty_strided", "linear", "matmul", "mm", "ones", "ones_like", "relu"),
-        *("sigmoid", "tanh", "zeros", "zeros_like"),
+        *({*FUNCTIONS} - {"full", "full_like"}),  # These take scalars.
         *("CUDAGuard", "CUDAStream", "OptionalCUDAGuard", "getCurrentCUDAStream", "getDefaultCUDAStream"),
         *("getStreamFromPool", "setCurrentCUDAStream"),
         *("kBool", "kByte", "kCPU", "kCUDA", "kChar", "kDouble", "kFloat", "kFloat16", "kFloat32", "kFloat64", "kHalf"),

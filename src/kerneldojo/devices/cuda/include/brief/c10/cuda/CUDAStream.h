@@ -40,10 +40,6 @@ class C10_CUDA_API CUDAStream {
   Stream stream_;
 };
 
-C10_CUDA_API CUDAStream getStreamFromPool(const bool isHighPriority = false, DeviceIndex device = -1);
-C10_CUDA_API CUDAStream getStreamFromPool(const int priority, DeviceIndex device = -1);
-C10_CUDA_API CUDAStream getDefaultCUDAStream(DeviceIndex device_index = -1);
-C10_CUDA_API CUDAStream getCurrentCUDAStream(DeviceIndex device_index = -1);
-C10_CUDA_API void setCurrentCUDAStream(CUDAStream stream);
-
 }  // namespace c10::cuda
+
+#include "../../../streams.h"
