@@ -76,4 +76,5 @@ $(STAMP): pyproject.toml constraints-cpu.txt
 	    echo "constraints-cpu.txt names: add PyTorch's own CPU index (PIP_EXTRA_INDEX_URL, or UV_INDEX with uv)." >&2
 	    exit 1
 	fi
+	$(BIN)/python -m compileall -q src # what only fork servers import they would compile each time: they write nothing
 	touch $@

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reports import pytest_report_to_serializable as pytest_report_to_serializable
+from scopes import shared
 
 if TYPE_CHECKING:
     from kerneldojo.judging.servers import ForkServer
@@ -117,9 +118,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope=shared)
 def server() -> Generator[ForkServer]:
-    """A fork server whose contestants compile and run nothing; of a module's own, which may overwrite this."""
+    """A fork server whose contestants compile and run nothing; a folder or a module may overwrite this."""
     from kerneldojo.judging.servers import ForkServer
 
     server = ForkServer("compile")

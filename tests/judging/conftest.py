@@ -9,15 +9,22 @@ from typing import Any
 import pytest
 from gpu_steps import HostBench, Windows
 
-from kerneldojo.judging import confirmation, measurement, placebos
+from kerneldojo.judging import Judge, confirmation, measurement, placebos
 from kerneldojo.judging.processes import ForkServer, Session
+from scopes import shared
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope=shared)
 def server() -> Generator[ForkServer]:
     server = ForkServer("interpret")
     yield server
     server.close()
+
+
+@pytest.fixture(scope=shared)
+def judge() -> Generator[Judge]:
+    with Judge() as judge:
+        yield judge
 
 
 @pytest.fixture

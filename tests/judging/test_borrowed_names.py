@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
 import pytest
 
 from kerneldojo import Candidate, Problem
@@ -64,12 +62,6 @@ class ModelNew(nn.Module):
         return y
 """
 DEVICES = ["cpu", "model:h200", pytest.param("cuda:0", marks=pytest.mark.gpu)]
-
-
-@pytest.fixture(scope="module")
-def judge() -> Generator[Judge]:
-    with Judge() as judge:
-        yield judge
 
 
 def verdict(judge: Judge, device: str, source: str) -> Evaluation:

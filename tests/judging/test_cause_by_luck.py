@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
 import pytest
 from test_odd_problems import problem
 
@@ -32,12 +30,6 @@ DECOY = KERNEL.replace("return y\n", "return torch.relu(x - {bound})\n")
 """Launches the same, and returns what torch has found."""
 SELDOM, NEVER = 4.5, 1e9
 DEVICES = ["cpu", "model:h200", pytest.param("cuda:0", marks=pytest.mark.gpu)]
-
-
-@pytest.fixture(scope="module")
-def judge() -> Generator[Judge]:
-    with Judge() as judge:
-        yield judge
 
 
 def above(bound: float) -> Problem:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -67,12 +66,6 @@ OWN_ORDER = SOURCE.replace(
 )
 NOTE = "its weights are those that its constructor made, for it is wrong with the reference's"
 DEVICES = ["cpu", "model:h200", pytest.param("cuda:0", marks=pytest.mark.gpu)]
-
-
-@pytest.fixture(scope="module")
-def judge() -> Generator[Judge]:
-    with Judge() as judge:
-        yield judge
 
 
 def verdict(judge: Judge, device: str, source: str, scale: float = 0.25) -> Evaluation:

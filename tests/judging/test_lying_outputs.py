@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
 import pytest
 from copying import COPY
 from test_odd_problems import PLACES, problem
@@ -54,12 +52,6 @@ class ModelNew(nn.Module):
         total[(x.shape[0],)](x, y, x.shape[1], BLOCK=128)
         return y.expand(-1, x.shape[1])
 """
-
-
-@pytest.fixture(scope="module")
-def judge() -> Generator[Judge]:
-    with Judge() as judge:
-        yield judge
 
 
 def verdict(judge: Judge, device: str, one: Problem, source: str) -> Evaluation:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
 import pytest
 
 from kerneldojo import Candidate, Problem
@@ -96,12 +94,6 @@ FORGETFUL = SUM.replace("len(parts), y", "len(parts) - 1, y")
 @pytest.fixture(scope="module", params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-@pytest.fixture(scope="module")
-def judge() -> Generator[Judge]:
-    with Judge() as judge:
-        yield judge
 
 
 def verdict(judge: Judge, device: str, count: int, source: str = CANDIDATE) -> Evaluation:

@@ -5,8 +5,6 @@ Whoever does as the reference does must not be called a cheat for it. What canno
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
 import pytest
 from copying import COPY
 
@@ -169,12 +167,6 @@ REFUSED = {
     ),
 }
 DEVICES = ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)]
-
-
-@pytest.fixture(scope="module")
-def judge() -> Generator[Judge]:
-    with Judge() as judge:
-        yield judge
 
 
 def verdict(judge: Judge, device: str, one: Problem, candidate: str) -> Evaluation:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
 import pytest
 from copying import COPY
 
@@ -123,12 +121,6 @@ KERNELS = {
     "other scripts": KERNEL.replace("    return y\n", "    return y  # größer → schneller\n"),
 }
 DEVICES = ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)]
-
-
-@pytest.fixture(scope="module")
-def judge() -> Generator[Judge]:
-    with Judge() as judge:
-        yield judge
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from kerneldojo.evaluate import read_records
 from kerneldojo.schema import Job
 
 PROBLEM = Problem(name="p", source="x", suite="katas", level=2)
+Dojo = Callable[..., subprocess.CompletedProcess[str]]
 WORDS = ["passed 0", "incorrect 1", "odd 2", "exploit 3", "passed 4"]
 
 
@@ -148,7 +149,7 @@ COMMANDS = [("info",), ("export",), ("backup", "copy"), ("prune", "--keep-days",
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-def test_what_is_no_store_is_one_line(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_what_is_no_store_is_one_line(command: tuple[str, ...], tmp_path: Path, dojo_here: Dojo) -> None:
     text, empty, other, newer, folder = (tmp_path / name for name in ("text", "empty", "other", "newer", "folder"))
     text.write_text("no database at all\n" * 100)
     empty.touch()
@@ -168,16 +169,17 @@ def test_what_is_no_store_is_one_line(command: tuple[str, ...], tmp_path: Path) 
     before = {path.name for path in tmp_path.iterdir()}
     rest = [str(tmp_path / one) if one == "copy" else one for one in command[1:]]
     for path, words in told.items():
-        said = store(command[0], path, *rest, code=2).stderr
-        assert said.startswith(f"dojo: {path}: ") and said.count("\n") == 1 and words in said
+        done = dojo_here("store", command[0], path, *rest)
+        said = done.stderr
+        assert done.returncode == 2 and said.startswith(f"dojo: {path}: ") and said.count("\n") == 1 and words in said
     assert {path.name for path in tmp_path.iterdir()} == before, "nothing is made"
 
 
-def test_bad_options_are_one_line(file: Path) -> None:
-    assert "say what to delete" in store("prune", file, code=2).stderr
+def test_bad_options_are_one_line(file: Path, dojo_here: Dojo) -> None:
+    assert "say what to delete" in dojo_here("store", "prune", file).stderr
     for arguments in (("--since", "yesterday"), ("--status", "good"), ("--out", "")):
-        said = store("export", file, *arguments, code=2).stderr
-        assert said.startswith("dojo: ") and said.count("\n") == 1
+        done = dojo_here("store", "export", file, *arguments)
+        assert done.returncode == 2 and done.stderr.startswith("dojo: ") and done.stderr.count("\n") == 1
 
 
 def _layout(version: int) -> str:

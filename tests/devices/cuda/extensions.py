@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
+import os
 import subprocess
 from pathlib import Path
 from types import ModuleType
 
+import pytest
 import torch
 
 from kerneldojo.devices.cuda import toolchain
-from kerneldojo.devices.cuda.precompiled import Precompiler
+from kerneldojo.devices.cuda.precompiled import Precompiled, Precompiler
 
 
 def names(path: Path, *options: str) -> set[str]:
@@ -19,12 +22,18 @@ def names(path: Path, *options: str) -> set[str]:
     return {line.split()[-1].partition("@")[0] for line in told.splitlines() if line.strip()}
 
 
-def precompiler(folder: Path) -> Precompiler:
-    """One that has made all that there is to be made, for the GPU that is here or one that is usual."""
-    capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (9, 0)
-    compiler = Precompiler(toolchain.find(capability), folder)
-    compiler.wait()
-    return compiler
+def precompiled(folders: pytest.TempPathFactory) -> Precompiled:
+    """All that the judge makes, for the GPU that is here or one that is usual; made once for all who test at once."""
+    shared = folders.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else folders.getbasetemp()
+    place = shared / "precompiled"
+    with (shared / "precompiled.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not place.exists():
+            capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (9, 0)
+            compiler = Precompiler(toolchain.find(capability), shared)
+            compiler.wait()
+            place.symlink_to(compiler.made.folder)
+    return Precompiled(place.resolve())
 
 
 def loaded(name: str, library: Path) -> ModuleType:

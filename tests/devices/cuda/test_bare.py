@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 import torch
-from extensions import BINDINGS, ON_DEVICE, PLAIN_ON_DEVICE, PLAIN_ON_HOST, loaded, names, precompiler
+from extensions import BINDINGS, ON_DEVICE, PLAIN_ON_DEVICE, PLAIN_ON_HOST, loaded, names, precompiled
 
 from kerneldojo.devices.cuda import bare, headers, toolchain
 from kerneldojo.devices.cuda.build import _bindings
 from kerneldojo.devices.cuda.compiler import Compiler, Unit
 from kerneldojo.devices.cuda.flags import Flags
-from kerneldojo.devices.cuda.precompiled import Precompiled, Precompiler
+from kerneldojo.devices.cuda.precompiled import Precompiled
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 
@@ -33,14 +33,11 @@ NAMES = re.findall(r"^(?:(?:std|torch)::[\w:<>]+|float|bool|void) (\w+)\(", PLAI
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Precompiled]:
-    """What the judge makes, without what nothing here is compiled against."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Precompiler, "_list_names", lambda _: None)
-        compiler = precompiler(tmp_path_factory.mktemp("made"))
-    assert compiler.made.has_bindings == (shutil.which("nvcc") is not None)
-    yield compiler.made
-    compiler.close()
+def made(tmp_path_factory: pytest.TempPathFactory) -> Precompiled:
+    """What the judge makes."""
+    made = precompiled(tmp_path_factory)
+    assert made.has_bindings == (shutil.which("nvcc") is not None)
+    return made
 
 
 def run(command: list[str]) -> None:

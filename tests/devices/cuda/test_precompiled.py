@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from extensions import BINDINGS, ON_DEVICE, ON_HOST, loaded, names, precompiler
+from extensions import BINDINGS, ON_DEVICE, ON_HOST, loaded, names, precompiled
 
 from kerneldojo.devices.cuda import headers, toolchain
 from kerneldojo.devices.cuda.build import Builder
@@ -32,13 +31,11 @@ TORCH = Path(torch.__file__).parent
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Precompiled]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Precompiled:
     """What the judge makes."""
-    compiler = precompiler(tmp_path_factory.mktemp("made"))
-    assert compiler.made.has_brief == (shutil.which("nvcc") is not None)
-    yield compiler.made
-    compiler.close()
-    assert not compiler.made.folder.exists()
+    made = precompiled(tmp_path_factory)
+    assert made.has_brief == (shutil.which("nvcc") is not None)
+    return made
 
 
 def test_closing_stops_the_compiler_and_leaves_nothing(tmp_path: Path) -> None:
@@ -65,6 +62,7 @@ def test_an_extension_waits_for_what_is_being_made_and_for_nothing_else(tmp_path
     assert not compiler.made.pending.exists()
     assert not compiler.made.has_bindings
     compiler.close()
+    assert not compiler.made.folder.exists()
 
 
 @needs_nvcc
