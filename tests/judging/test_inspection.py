@@ -171,7 +171,7 @@ def test_what_the_clock_saw_of_a_remembered_call_is_kept_with_it() -> None:
 
 def test_a_place_that_is_given_again_is_nobody_elses_any_more() -> None:
     """Or memory would fill with what was the quickest once."""
-    for _ in range(5):
+    for _ in range(20):
         assert len(remembered([100.0 * 0.9**number for number in range(40)])) <= inspection_module.NUM_FULL_CHECKS
         assert len(remembered([100.0] * 200)) == inspection_module.NUM_FULL_CHECKS
         assert len(remembered([100.0 * 0.9 ** (number // 3) for number in range(40)], num_bytes=3 << 30)) == 1
