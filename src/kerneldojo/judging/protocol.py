@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from kerneldojo.schema.job import MAX_TIMEOUT
 
-VERSION = "37"
+VERSION = "38"
 """Raised whenever a change could move a verdict or a figure; what audits find has a version of its own."""
 NUM_CALLS = 15
 """A verdict makes so many of a candidate at least, however slow it is: under `quick` three in the rounds, one before it

@@ -12,6 +12,10 @@ on while its processes stand still (seen on an H200: a copy with a kernel behind
 So a higher one is credited only once it is confirmed: the reference is timed again when the candidate's processes are
 dead (`confirmation`), and so it is where nothing was known. What is kept bounds for an hour, be it worn out or not.
 
+Intervals say little here. Those of few windows are wide at times (84.8 to 89.6 us, on an H200, of what takes 84.9), and
+all that lies in one is not the reference's time. So a figure counts as another's equal only within `NOISE` of that, and
+what is kept never becomes a higher one unasked: else many candidates, each a little slower, would carry it upwards.
+
 What launches bind takes longer on cores that are slow, and that is no drift of the device: the candidate may have had
 quicker ones. So there the kept figure stands if it is the lower one, and what was measured is not kept. Where nothing
 is kept it is confirmed like any other, and may have taken longer than alone by as much as its cores were slower.
@@ -38,8 +42,8 @@ REMEMBERED_SECONDS = 3600.0
 """After which a figure that is worn out bounds nothing any more."""
 MOST_KEPT = 512
 NOISE = 1.02
-"""By so much a figure may be beyond the interval of a kept one, if their intervals meet: nobody gains much by that, and
-some verdicts of a hundred do on a quiet host."""
+"""So many times a kept figure is believed unasked, if their intervals meet: nobody gains much by that, and some of a
+hundred verdicts tell as much on a quiet host."""
 
 
 @dataclass(frozen=True)
@@ -96,14 +100,11 @@ class ReferenceTimes:
             kept = self._remembered(key)
             if kept is None:
                 return replace(measured, is_doubtful=True)
-            is_higher = per_call_us > kept.per_call_us
-            if is_slowed and is_higher:
+            if is_slowed and per_call_us > kept.per_call_us:
                 return self._agreed(key, kept, measured, is_slowed=True)
-            do_meet = _overlap(kept.interval_us, interval_us)
-            is_beyond = per_call_us > NOISE * kept.interval_us[1]  # However wide: that may be somebody's doing.
-            if is_higher and (not do_meet or (is_beyond and not self._stands(kept))):
+            if self._would_raise(kept, measured):
                 return replace(measured, is_doubtful=True)
-            if do_meet:
+            if _overlap(kept.interval_us, interval_us):
                 return self._agreed(key, kept, measured, is_slowed=is_slowed)
             del self._kept[key]  # Where it is reused, a lower one is not measured sharply: the next verdict's will be.
             if not self._is_reused:
@@ -134,19 +135,34 @@ class ReferenceTimes:
         """
         times = min(leeway, max(1.0, measured.per_call_us / alone[0])) if alone[0] > 0 else 1.0
         found = Settled(times * alone[0], (times * alone[1][0], times * alone[1][1]))
-        is_borne_out = found.interval_us[1] >= measured.per_call_us
+        is_borne_out = measured.per_call_us <= min(found.interval_us[1], NOISE * found.per_call_us)
         is_sharper = _width(measured.interval_us) <= _width(found.interval_us)
         is_higher = found.per_call_us > measured.interval_us[1]
         if is_borne_out and (is_sharper or is_higher):
             found = replace(measured, is_doubtful=False)
         with self._lock:
             kept = self._remembered(key)
-            if kept is not None and not is_borne_out and _overlap(kept.interval_us, alone[1]):
+            if kept is not None and not is_borne_out and self._is_seen_again(kept, *alone):
                 kept.num_uses += 1
                 return Settled(kept.per_call_us, kept.interval_us)
             if not is_slowed:  # What slower cores have added to it is left out.
                 self._keep(key, Settled(*alone) if times > 1 else found)
             return found
+
+    def _would_raise(self, kept: _Kept, measured: Settled) -> bool:
+        """Whether a figure is higher than the kept one, and somebody would be credited with it or it would be kept."""
+        if measured.per_call_us <= kept.per_call_us:
+            return False
+        if self._is_worn(kept) or not _overlap(kept.interval_us, measured.interval_us):
+            return True
+        is_sharper = _width(measured.interval_us) < _width(kept.interval_us)
+        return measured.per_call_us > NOISE * kept.per_call_us and (is_sharper or not self._is_reused)
+
+    def _is_seen_again(self, kept: _Kept, alone_us: float, interval_us: Interval) -> bool:
+        """Whether a kept figure that is not worn out is what the reference took alone."""
+        low_us, high_us = sorted((kept.per_call_us, alone_us))
+        is_near = high_us <= NOISE * low_us and _overlap(kept.interval_us, interval_us)
+        return is_near and not self._is_worn(kept)
 
     def _agreed(self, key: str, kept: _Kept, measured: Settled, *, is_slowed: bool) -> Settled:
         """The figure to use where what was measured says nothing against the kept one."""
@@ -154,9 +170,10 @@ class ReferenceTimes:
             self._keep(key, measured)
             return measured
         kept.num_uses += 1
-        if _width(measured.interval_us) < _width(kept.interval_us) and not is_slowed:  # Sharper than what was kept.
-            kept.per_call_us, kept.interval_us = measured.per_call_us, measured.interval_us
         is_lower = measured.per_call_us < kept.per_call_us
+        is_sharper = _width(measured.interval_us) < _width(kept.interval_us)
+        if is_sharper and is_lower and not is_slowed:
+            kept.per_call_us, kept.interval_us = measured.per_call_us, measured.interval_us
         if not self._is_reused and (is_lower or not is_slowed):
             return measured
         return Settled(kept.per_call_us, kept.interval_us)
