@@ -102,6 +102,7 @@ def run(script, folder, text="", **environment):
         "PYTHONPATH": os.pathsep.join([str(folder), *sys.path]),
         "OMP_NUM_THREADS": "1",
         "TRITON_CACHE_DIR": str(folder / "cache"),
+        "TMPDIR": str(folder),
         **environment,
     }
     if not environment:

@@ -7,7 +7,6 @@ that cannot be read or is not a report is written anew.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from pydantic import ValidationError
 
 from kerneldojo.contestant import tree
 from kerneldojo.devices.cuda.memory import is_out_of_memory
-from kerneldojo.files import write_whole
+from kerneldojo.files import cache_folder, write_whole
 from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.reference import Reference
 from kerneldojo.judging.rounds import Conduct
@@ -30,11 +29,6 @@ from kerneldojo.problems.distributions import has_negative_weights
 from kerneldojo.problems.pieces import num_bytes
 from kerneldojo.problems.reference import Outcome, ReferenceFailed, Variant
 from kerneldojo.schema import Problem, Status, content_hash
-
-
-def cache_folder() -> Path:
-    """Where audits are remembered."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kerneldojo" / "audits"
 
 
 @dataclass
@@ -114,11 +108,11 @@ class Auditor:
     """Audits, and remembers.
 
     Args:
-        folder: where reports are kept; `cache_folder()` by default.
+        folder: where reports are kept; `cache_folder("audits")` by default.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or cache_folder()
+        self._folder = folder or cache_folder("audits")
         self._memory: dict[str, AuditReport] = {}
         self._lacking: dict[str, float] = {}
         """Until when what lacks something is remembered."""

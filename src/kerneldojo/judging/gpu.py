@@ -17,9 +17,11 @@ from kerneldojo.devices.cuda.clock import Device as Clock
 from kerneldojo.devices.cuda.driver import enter_context
 from kerneldojo.devices.cuda.memory import SharedRegion, is_out_of_memory
 from kerneldojo.devices.cuda.precompiled import Precompiled, Precompiler
+from kerneldojo.devices.cuda.shelf import Shelf
 from kerneldojo.devices.cuda.spare import Spare
 from kerneldojo.devices.cuda.window import Stopwatch
 from kerneldojo.devices.specs import like
+from kerneldojo.files import cache_folder
 from kerneldojo.judging.alone import Alone
 from kerneldojo.judging.canary import Canary
 from kerneldojo.judging.division import divide, larger
@@ -112,7 +114,8 @@ class CudaBench(Bench):
         """See `Bench.precompiled`; begun for the first candidate that has a use for it."""
         with self._lock:
             if self._precompiler is None:
-                self._precompiler = Precompiler(toolchain.find(self._capability), own_folder())
+                tools = toolchain.find(self._capability)
+                self._precompiler = Precompiler(tools, own_folder(), Shelf(cache_folder("headers"), tools))
             return self._precompiler.made
 
     def close(self) -> None:

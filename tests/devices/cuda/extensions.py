@@ -14,6 +14,7 @@ import torch
 
 from kerneldojo.devices.cuda import toolchain
 from kerneldojo.devices.cuda.precompiled import Precompiled, Precompiler
+from kerneldojo.devices.cuda.shelf import Shelf
 
 
 def names(path: Path, *options: str) -> set[str]:
@@ -22,18 +23,27 @@ def names(path: Path, *options: str) -> set[str]:
     return {line.split()[-1].partition("@")[0] for line in told.splitlines() if line.strip()}
 
 
+def shared_shelf(folders: pytest.TempPathFactory) -> Shelf:
+    """Of all who test at once."""
+    capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (9, 0)
+    return Shelf(_shared(folders) / "kept", toolchain.find(capability))
+
+
 def precompiled(folders: pytest.TempPathFactory) -> Precompiled:
     """All that the judge makes, for the GPU that is here or one that is usual; made once for all who test at once."""
-    shared = folders.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else folders.getbasetemp()
+    shared, shelf = _shared(folders), shared_shelf(folders)
     place = shared / "precompiled"
     with (shared / "precompiled.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not place.exists():
-            capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (9, 0)
-            compiler = Precompiler(toolchain.find(capability), shared)
+            compiler = Precompiler(shelf.tools, shared, shelf)
             compiler.wait()
             place.symlink_to(compiler.made.folder)
     return Precompiled(place.resolve())
+
+
+def _shared(folders: pytest.TempPathFactory) -> Path:
+    return folders.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else folders.getbasetemp()
 
 
 def loaded(name: str, library: Path) -> ModuleType:

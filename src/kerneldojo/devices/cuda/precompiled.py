@@ -7,7 +7,7 @@ to Python, which is all that most C++ files do (`include/bindings.cpp`). And the
 so that what is wrong for good need not be compiled again (`names`).
 
 Nothing of a candidate's enters any of it, and candidates can read it and no more. It takes ten seconds and spares every
-extension most of its time, so extensions wait for it.
+extension most of its time, so extensions wait for it, and it is kept for the judges that come later (`shelf`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 
 from kerneldojo.devices.cuda import brief
 from kerneldojo.devices.cuda.names import Names
+from kerneldojo.devices.cuda.shelf import Shelf
 from kerneldojo.devices.cuda.toolchain import Toolchain, torch_home
 
 log = logging.getLogger(__name__)
@@ -78,6 +79,11 @@ class Precompiled:
         return self.brief_object.exists()
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all is there that can be."""
+        return self.has_brief and self.has_bindings and self.names_file.exists()
+
+    @property
     def pending(self) -> Path:
         """A file that is there as long as the judge is at it."""
         return self.folder / "pending"
@@ -95,12 +101,13 @@ class Precompiler:
     Args:
         toolchain: whose compilers.
         parent: where the folder is made; some MB.
+        shelf: what earlier judges have made, and where it is kept; None for neither.
     """
 
-    def __init__(self, toolchain: Toolchain, parent: Path) -> None:
+    def __init__(self, toolchain: Toolchain, parent: Path, shelf: Shelf | None = None) -> None:
         self.made = Precompiled(Path(tempfile.mkdtemp(prefix="headers-", dir=parent)))
         self.made.folder.chmod(0o755)  # Candidates have other users' ids.
-        self._toolchain = toolchain
+        self._toolchain, self._shelf = toolchain, shelf
         self._is_closed = False
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
@@ -130,6 +137,9 @@ class Precompiler:
     def _make(self) -> None:
         if self._toolchain.nvcc is None:
             return  # No CUDA file is compiled here.
+        if self._shelf is not None and self._shelf.take(self.made.folder / "taken"):
+            self._unpack(self.made.folder / "taken")
+            return
         self.made.brief.mkdir()
         try:
             source = brief.write(torch_home() / "include", self.made.brief)
@@ -145,6 +155,16 @@ class Precompiler:
             bound.result()
         if is_there:
             self._list_names()
+        if self._shelf is not None and self.made.is_whole:
+            made = [path for path in self.made.brief.rglob("*") if path.is_file()]
+            self._shelf.put(self.made.folder, [*made, self.made.names_file])
+
+    def _unpack(self, taken: Path) -> None:
+        """Put everything in its place; both objects come with their headers."""
+        as_taken = Precompiled(taken)
+        as_taken.brief.replace(self.made.brief)
+        as_taken.names_file.replace(self.made.names_file)
+        taken.rmdir()
 
     def _list_names(self) -> None:
         try:
