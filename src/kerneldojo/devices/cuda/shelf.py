@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 MOST_KEPT = 4
 """Archives; of one machine's compilers and torch there is one, of a megabyte."""
 
-_OWN = ("bare.py", "brief.py", "headers.py", "names.py", "precompiled.py", "toolchain.py")
 _ASKED = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS")
 """Variables that compilers read."""
 
@@ -91,7 +90,7 @@ class Shelf:
 def key(tools: Toolchain) -> str:
     """A hash of everything that decides what the compilers make."""
     home, here = toolchain.torch_home(), Path(__file__).parent
-    own = [here / name for name in _OWN] + sorted(path for path in headers.HEADERS.rglob("*") if path.is_file())
+    ours = [*here.glob("*.py"), *(path for path in headers.HEADERS.rglob("*") if path.is_file())]
     theirs = [Path(tools.cxx), *([Path(tools.nvcc)] if tools.nvcc else [])]
     theirs += [home / "version.py", home / "include/ATen/core/TensorBody.h", home / "include/pybind11/pybind11.h"]
     theirs += [tools.cuda_home / "include/cuda_runtime.h"] if tools.cuda_home else []
@@ -101,7 +100,7 @@ def key(tools: Toolchain) -> str:
         *commands,
         torch.__version__,
         *(_seen(path) for path in theirs),
-        *(f"{path.relative_to(here)}\n{path.read_text()}" for path in own),
+        *(f"{path.relative_to(here)}\n{path.read_text()}" for path in sorted(ours)),
         *(f"{name}={os.environ.get(name, '')}" for name in _ASKED),
     )
 
