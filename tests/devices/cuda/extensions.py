@@ -90,6 +90,24 @@ double corner(torch::Tensor x) {
   return a[0][1] + x.data_ptr<float>()[0] + x.select(0, 1).select(0, 0).item<float>();
 }
 double refused(torch::Tensor x) { TORCH_CHECK(x.dim() == 7, "seven, not ", x.dim()); return 0; }
+#define BOTH_AND_SCALARS(sign) x sign y, x sign n, n sign x,
+std::vector<torch::Tensor> operated(torch::Tensor x, at::Tensor y, int64_t n) {
+  return {BOTH_AND_SCALARS(+) BOTH_AND_SCALARS(-) BOTH_AND_SCALARS(*) BOTH_AND_SCALARS(%)
+          BOTH_AND_SCALARS(&) BOTH_AND_SCALARS(|) BOTH_AND_SCALARS(^) BOTH_AND_SCALARS(<) BOTH_AND_SCALARS(<=)
+          BOTH_AND_SCALARS(>) BOTH_AND_SCALARS(>=) BOTH_AND_SCALARS(==) BOTH_AND_SCALARS(!=) -x, ~x, x[-1], x[y[0][1]],
+          x[torch::Scalar(0)], 1.5f - (x + 0.5), x / y, x / 2.5, 2 / (x + 0.5)};
+}
+std::vector<torch::Tensor> changed(torch::Tensor x, const torch::Tensor& y) {
+  auto z = x.clone(), whole = y.clone();
+  (((z += y) -= 1) *= 2.5) /= y;
+  ((z -= y) *= y) += 0.5f;
+  z /= 4;
+  ((whole &= y) |= y) ^= y;
+  z[0] = y[1];
+  z[1][0] = 7.5;
+  z[1][1] = z.select(0, 0).narrow(0, 0, 1)[0];
+  return {z, whole};
+}
 """
 ON_DEVICE = """#include <torch/extension.h>
 #include <ATen/cuda/CUDAContext.h>

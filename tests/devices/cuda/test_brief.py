@@ -27,15 +27,20 @@ def test_all_overloads_are_taken_as_torch_declares_them() -> None:
         "at::Tensor full(at::IntArrayRef size, const at::Scalar & fill_value, at::TensorOptions options={});"
     )
     assert all("SymInt" not in str(one) for one in full)
+    found = brief.operators((TORCH / "include/ATen/TensorOperators.h").read_text())
+    assert len(found) == 3 * len(brief.SIGNS)
+    assert "Tensor operator<=(const Scalar& x, const Tensor& y);" in map(str, found)
 
 
 def test_another_torch_is_told_from_a_known_one(tmp_path: Path) -> None:
     (tmp_path / "ATen/core").mkdir(parents=True)
     (tmp_path / "ATen/core/TensorBody.h").write_text("class Tensor {};\n")
+    signs = "".join(f"  _({sign}, x, y) \\\n" for sign in [*brief.SIGNS, "<=>"])
+    (tmp_path / "ATen/TensorOperators.h").write_text(f"#define AT_FORALL_BINARY_OPS(_) \\\n{signs}\n#define A")
     (tmp_path / "ATen/ops").mkdir()
     for name in brief.FUNCTIONS:
         (tmp_path / "ATen/ops" / f"{name}.h").write_text("")
-    with pytest.raises(LookupError, match="do not declare bmm, clone"):
+    with pytest.raises(LookupError, match=r"do not declare bmm, clone.*, operator<=>, permute"):
         brief.write(tmp_path, tmp_path)
 
 

@@ -21,6 +21,7 @@ from kerneldojo.devices.cuda.flags import Flags
             {"extra_cuda_cflags": ["--ptxas-options=-v", "--expt-relaxed-constexpr", "-U__CUDA_NO_HALF_OPERATORS__"]}
         ),
         Flags.of({"extra_cuda_cflags": "-arch sm_90", "with_cuda": True}),
+        Flags.of({"extra_cflags": ["-lcublas"], "extra_cuda_cflags": ["-Xcompiler -lm"], "extra_ldflags": "-lcublas"}),
         Flags.of({"extra_cflags": ["-fopenmp"], "extra_ldflags": ["-fopenmp", "-lgomp"]}),
     ],
 )

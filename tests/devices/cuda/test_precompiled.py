@@ -6,6 +6,7 @@ declare, and beside which all names of torch's are listed.
 
 from __future__ import annotations
 
+import operator
 import re
 import shutil
 import subprocess
@@ -103,6 +104,17 @@ def test_tensors_cross_between_brief_headers_and_torchs_own(made: Precompiled, t
     assert module.corner(torch.tensor([[1.0, 2.0], [30.0, 4.0]])) == 33
     with pytest.raises(RuntimeError, match="seven, not 3"):
         module.refused(x)
+    x, y = torch.tensor([[5, 7], [2, 9]]), torch.tensor([[1, 1], [3, 4]])
+    pairs = [(x, y), (x, 2), (2, x)]
+    signs = (operator.add, operator.sub, operator.mul, operator.mod, operator.and_, operator.or_)
+    signs += (operator.xor, operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
+    wanted = [sign(*pair) for sign in signs for pair in pairs]
+    wanted += [-x, ~x, x[-1], x[y[0][1]], x[0], 1.5 - (x + 0.5), x / y, x / 2.5, 2 / (x + 0.5)]
+    found = module.operated(x, y, 2)
+    assert [(one.dtype, one.tolist()) for one in found] == [(one.dtype, one.tolist()) for one in wanted]
+    first, second = module.changed(x.float(), y.int())
+    assert first.tolist() == [[3, 4], [7.5, 3]]
+    assert second.tolist() == [[0, 0], [0, 0]]
 
 
 @needs_nvcc

@@ -7,7 +7,7 @@ object that is linked to each extension; the linker keeps of it what is used.
 
 Which members and functions there are is said here by name alone. Their declarations, defaults included, are taken from
 the headers of the torch that is installed, all overloads of a name or none: so a call means what it means with torch's
-own headers, or does not compile.
+own headers, or does not compile. Operators are all there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from kerneldojo.devices.cuda import bare
 
 METHODS = (
     *("bmm", "clone", "copy_", "detach", "expand", "expand_as", "fill_", "flatten", "item", "matmul", "mm", "narrow"),
-    *("permute", "reshape", "select", "squeeze", "t", "to", "transpose", "unsqueeze", "view", "view_as", "zero_"),
+    *("permute", "repeat", "reshape", "select", "squeeze", "t", "to", "transpose", "unsqueeze", "view", "view_as"),
+    "zero_",
 )
 """Members of `at::Tensor` that torch generates. Those that it writes by hand are in `include/brief` itself."""
 
@@ -34,10 +35,15 @@ FUNCTIONS = (
 BARE_PART = "bare"
 """Folder within that of the generated headers: those for the `bare` ones."""
 
+SIGNS = ("+", "-", "*", "/", "%", "&", "|", "^", "<", "<=", ">", ">=", "==", "!=")
+"""Operators of two operands that torch has. Those of one operand are in `include/brief` itself."""
+
 _UNKNOWN = re.compile(r"SymInt|Dimname|Generator|TensorList|Storage|Stream|c10::List")
 """What the brief headers have no word for. No argument that they have a word for could be taken for one of these."""
 
-_INCLUDES = """#include <ATen/core/Tensor.h>
+_INCLUDES = """#define AT_PER_OPERATOR_HEADERS
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 """
@@ -84,7 +90,8 @@ class Declaration:
     name: str
     parameters: tuple[str, ...]
     """With their names and defaults."""
-    is_const: bool = False
+    of: str = ""
+    """For what kind of object it is called, if that is said: ` const`, ` &`, ` &&`."""
 
     @property
     def types(self) -> list[str]:
@@ -97,7 +104,7 @@ class Declaration:
         return "Scalar " in f"{self} ".replace("ScalarType", "")
 
     def __str__(self) -> str:
-        return f"{self.result} {self.name}({', '.join(self.parameters)}){' const' if self.is_const else ''};"
+        return f"{self.result} {self.name}({', '.join(self.parameters)}){self.of};"
 
 
 def methods(text: str) -> list[Declaration]:
@@ -113,10 +120,21 @@ def functions(text: str, name: str) -> list[Declaration]:
     return [one for one in _declarations(pattern, text) if one.name == name]
 
 
+def operators(text: str) -> list[Declaration]:
+    """Those of two operands in the text of ATen/TensorOperators.h, for two tensors, and for one and a scalar."""
+    listed = text.partition("#define AT_FORALL_BINARY_OPS(_)")[2].partition("#define")[0]
+    kinds = [("Tensor", "Tensor"), ("Tensor", "Scalar"), ("Scalar", "Tensor")]
+    return [
+        Declaration("Tensor", f"operator{sign}", (f"const {first}& x", f"const {second}& y"))
+        for sign in re.findall(r"\b_\(([^\w\s,]+),", listed)
+        for first, second in kinds
+    ]
+
+
 def _declarations(pattern: re.Pattern[str], text: str) -> Iterator[Declaration]:
-    for result, name, parameters, const in pattern.findall(text):
+    for result, name, parameters, of in pattern.findall(text):
         if not _UNKNOWN.search(f"{result} {parameters}"):
-            yield Declaration(result, name, tuple(_split(parameters)), bool(const))
+            yield Declaration(result, name, tuple(_split(parameters)), of)
 
 
 def _split(parameters: str) -> Iterator[str]:
@@ -148,11 +166,16 @@ def write(torch_headers: Path, folder: Path) -> Path:
     free = [
         one for name in FUNCTIONS for one in functions((torch_headers / "ATen/ops" / f"{name}.h").read_text(), name)
     ]
+    binary = operators((torch_headers / "ATen/TensorOperators.h").read_text())
+    found = {one.name for one in binary}
     missing = {*METHODS} - {one.name for one in members} | {*FUNCTIONS} - {one.name for one in free}
+    missing |= {
+        f"operator{sign}" for sign in SIGNS
+    } ^ found  # Of one that is not known here nobody has asserted anything.
     if missing:
         raise LookupError(f"torch's headers do not declare {', '.join(sorted(missing))} as expected")
     kinds, asserted = bare.kinds(torch_headers)
-    _declare(members, free, folder)
+    _declare(members, [*free, *binary], folder)
     with_scalars = {one.name for one in (*members, *free) if one.has_scalar}
     bare_folder = folder / BARE_PART
     bare_folder.mkdir()
@@ -163,7 +186,7 @@ def write(torch_headers: Path, folder: Path) -> Path:
     )
     (bare_folder / "dojo_kinds.h").write_text(kinds)
     includes = _INCLUDES + "".join(f"#include <ATen/ops/{name}.h>\n" for name in FUNCTIONS)
-    addresses = [*map(_address_of_method, members), *map(_address_of_function, free), *_by_hand()]
+    addresses = [*map(_address_of_method, members), *map(_address_of_function, [*free, *binary]), *_by_hand()]
     kept = "".join(f"__attribute__((used)) auto kept_{number} = {one};\n" for number, one in enumerate(addresses))
     source = folder / "brief.cpp"
     source.write_text(f"{includes}{_BY_HAND}\n{asserted}\n{bare.BODIES}\n{kept}\n}}  // namespace dojo\n")
@@ -178,8 +201,7 @@ def _declare(members: list[Declaration], free: list[Declaration], folder: Path) 
 
 
 def _address_of_method(one: Declaration, of: str = "at::Tensor") -> str:
-    const = " const" if one.is_const else ""
-    return f"static_cast<{one.result} ({of}::*)({', '.join(one.types)}){const}>(&{of}::{one.name})"
+    return f"static_cast<{one.result} ({of}::*)({', '.join(one.types)}){one.of}>(&{of}::{one.name})"
 
 
 def _address_of_function(one: Declaration) -> str:
@@ -189,7 +211,9 @@ def _address_of_function(one: Declaration) -> str:
 def _by_hand() -> Iterator[str]:
     """Addresses of the members that `include/brief` declares itself."""
     text = (Path(__file__).with_name("include") / "brief/ATen/core/Tensor.h").read_text()
-    pattern = re.compile(r"^  ([\w:]+[\w:<> *]*?) ?\b(\w+)\((.*)\)( const)?(?: noexcept)?;$", re.MULTILINE)
+    pattern = re.compile(
+        r"^  ([\w:]+[\w:<> *&]*?) ?\b(operator\S+?|\w+)\((.*?)\)( const| &&?)?(?: noexcept)?;$", re.MULTILINE
+    )
     for name in ("TensorBase", "Tensor"):
         body = text.partition(f"\nclass TORCH_API {name} ")[2].partition("\n};")[0]
         plain = re.sub(r"  template <[^\n]*\n  [^\n]*\n", "", body)

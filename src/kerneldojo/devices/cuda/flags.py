@@ -28,8 +28,13 @@ _SHARED = (
     r"-D[A-Za-z_]\w*(?:=[\w.+-]*)?",
     r"-U[A-Za-z_]\w*",
 )
+_LIBRARY = (
+    r"-l(?:cublas|cublasLt|cuda|cudart|cudnn|cufft|cufftw|curand|cusolver|cusparse|nvrtc|nvJitLink|nvidia-ml|nvToolsExt"
+    r"|nccl|c10|c10_cuda|torch|torch_cpu|torch_cuda|torch_python|gomp|pthread|m|dl|rt|stdc\+\+|stdc\+\+fs)"
+)
 _CXX = (
     *_SHARED,
+    _LIBRARY,  # Some say it here, too, where nothing is linked.
     r"-W(?:no-)?[a-z][a-z0-9+=-]*",
     r"-pedantic|-pipe|-pthread|-m(?:32|64)",
     r"-m(?:arch|tune)=[a-z0-9.-]+",
@@ -45,8 +50,7 @@ _CXX = (
 )
 _LINK = (
     r"-O[0-3]?|-s|-pthread|-fopenmp|-Wl,--(?:no-)?as-needed",
-    r"-l(?:cublas|cublasLt|cuda|cudart|cudnn|cufft|cufftw|curand|cusolver|cusparse|nvrtc|nvJitLink|nvidia-ml|nvToolsExt"
-    r"|nccl|c10|c10_cuda|torch|torch_cpu|torch_cuda|torch_python|gomp|pthread|m|dl|rt|stdc\+\+|stdc\+\+fs)",
+    _LIBRARY,
 )
 _PTXAS = (
     r"-v|--verbose|-O[0-4]|--opt-level=[0-4]|-d[ls]cm=[a-z]+|--(?:def|force)-(?:load|store)-cache=[a-z]+"

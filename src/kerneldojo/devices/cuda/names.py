@@ -6,7 +6,8 @@ overload, conversion or operator. So the judge lists torch's names and macros on
 
 - it mentions no macro that only torch's own headers have, for without one anything may be misread;
 - the compiler's first complaint, of which the others may be consequences, is of a name that torch does not have, of a
-  member of a type that is not torch's, of the syntax, or the assembler's for the device: no header cures these;
+  member of a type that is not torch's, of the syntax, of what may not be written to, of an atomic function that CUDA
+  does not have, or the assembler's for the device: no header cures these;
 - it misses no name that torch does have, and no operator or function for torch's own types, or its author would be told
   of mistakes that are none.
 """
@@ -39,12 +40,20 @@ _UNKNOWN = re.compile(
 _SYNTAX = re.compile(
     r"expected (?:an? |'|unqualified-id|primary-expression|initializer|declaration)|missing closing quote"
     r"""|"\w+" has already been declared in the current scope"""
+    r"|expression must be a modifiable lvalue"
+)
+_ARITHMETIC = (
+    r"(?:(?:const|volatile|unsigned|signed|long|short|int|char|float|double|bool|void)[ *&]*)+(?:__restrict__)?"
 )
 _MEMBER_OF_ANOTHER = re.compile(
     r"""(?:class|struct|union) "(?!(?:at|c10|torch|caffe2)::)[\w:]+" has no member "|"""
     r"""'(?:const )?(?:class|struct|union) (?!(?:at|c10|torch|caffe2)::)[\w:]+' has no member named"""
+    rf"""|expression must have (?:pointer-to-)?class type but it has type "{_ARITHMETIC}\""""
+    rf"""|request for member '\w+' in '.*', which is of (?:pointer to )?non-class type '{_ARITHMETIC}'"""
 )
 """A type that is not torch's, for example of a thread's index, has no more members by other headers."""
+_ATOMIC = re.compile(r'no instance of overloaded function "atomic\w+" matches')
+"""torch has more of these only in a header that has to be named, and for types of its own."""
 _LACKS_FOR_TORCHS = re.compile(
     r"error\s*: no (?:operator|instance|match|matching|suitable)\b.*"
     r"(?:\n(?!.*error|[ \t]*(?:\n|$)).*){0,3}?\b(?:at|c10|torch)::"
@@ -107,7 +116,8 @@ class Names:
         if self.known & {*missing}:
             return False
         is_assembler, told = errors[0]
-        return bool(is_assembler or _MEMBER_OF_ANOTHER.match(told) or _missing(told) or _SYNTAX.match(told))
+        for_good = (_MEMBER_OF_ANOTHER, _SYNTAX, _ATOMIC)
+        return bool(is_assembler or _missing(told) or any(kind.match(told) for kind in for_good))
 
     def write(self, path: Path) -> None:
         """To a file for `read`."""

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cfloat>
 #include <optional>
 #include <string>
 #include <tuple>

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <optional>
 #include <string>

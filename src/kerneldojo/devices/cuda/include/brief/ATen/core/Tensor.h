@@ -127,6 +127,28 @@ class TORCH_API Tensor : public TensorBase {
   Tensor& operator=(const TensorBase& x) & noexcept;
   Tensor& operator=(const Tensor& x) & noexcept;
   Tensor& operator=(Tensor&& x) & noexcept;
+#ifndef DOJO_BARE
+  Tensor& operator=(const Scalar& v) &&;
+  Tensor& operator=(const Tensor& rhs) &&;
+  Tensor& operator=(Tensor&& rhs) &&;
+
+  Tensor operator~() const;
+  Tensor operator-() const;
+  Tensor& operator+=(const Tensor& other);
+  Tensor& operator+=(const Scalar& other);
+  Tensor& operator-=(const Tensor& other);
+  Tensor& operator-=(const Scalar& other);
+  Tensor& operator*=(const Tensor& other);
+  Tensor& operator*=(const Scalar& other);
+  Tensor& operator/=(const Tensor& other);
+  Tensor& operator/=(const Scalar& other);
+  Tensor& operator&=(const Tensor& other);
+  Tensor& operator|=(const Tensor& other);
+  Tensor& operator^=(const Tensor& other);
+  Tensor operator[](const Scalar& index) const;
+  Tensor operator[](const Tensor& index) const;
+  Tensor operator[](int64_t index) const;
+#endif
 
   using TensorBase::size;
   using TensorBase::stride;
