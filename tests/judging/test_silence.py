@@ -114,11 +114,12 @@ def test_who_may_look_at_the_silencing_has_a_twin_from_the_beginning(
 
 def test_nobody_knows_who_has_a_twin_by_lot() -> None:
     from kerneldojo.judging.parties import Parties
+    from kerneldojo.judging.workshop import Workshop
 
     def share(source: str, settings: Protocol) -> float:
         findings = Findings(PROBLEM, Candidate(source=source), settings, "cuda:0")
         given: Any = (SimpleNamespace(), SimpleNamespace(), None, SimpleNamespace(build_seconds=0.0), findings)
-        return sum(Parties(*given).needs_twin for _ in range(2000)) / 2000
+        return sum(Parties(*given, Workshop()).needs_twin for _ in range(2000)) / 2000
 
     assert share(HONEST, replace(IN_PLACE, twin_share=0.25)) == pytest.approx(0.25, abs=0.06)
     assert share(HONEST, IN_PLACE) == 0

@@ -159,7 +159,9 @@ def test_an_extension_is_built_once_where_they_are_not_at_the_same_time(
     monkeypatch.setattr(Session, "thaw", thawed)
     findings = passed(judge(bench, BUILT, tmp_path, IN_PLACE))
     assert beside == [0, 1, 1]
-    assert findings.num_built == (1, 3), "who tried it had it, too"
+    assert findings.num_built in [(1, 4), (1, 5)], (
+        "who tried it had it, too, and one or both where there was too little"
+    )
     assert ["freeze", "window", "thaw", "count"] in asked.values(), "its workshop stands still while time is taken"
     assert all(session.ended is not None for session in asked)
 

@@ -8,13 +8,14 @@ without the device the source is imported, and if it compiles only when it is ca
 Compiling an extension takes ten seconds, and what needs the device three. So whoever compiles opens its workshop
 (`judging.workshop`) before it has a place at the device, and imports the source in a process whose orders the workshop
 carries out. What contestant and twin order later is there by then. Nothing of that process comes back but whether the
-source imports.
+source imports. The workshop stays where a problem turns out to need a larger room: there it has built already.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
+from dataclasses import dataclass
 
 from kerneldojo.judging.gated_bench import Bench
 from kerneldojo.judging.guest import Guest
@@ -27,21 +28,44 @@ DRY_CALL_SECONDS = 4.0
 """For a call without numbers, of which most take less than a tenth; what takes longer shows on the device."""
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """What there is of a verdict before it has a place."""
+
+    guest: Guest | None = None
+    """At the gate, where its workshop stands still in others' windows."""
+    built: Workshop | None = None
+    """In which all is built."""
+
+    @contextlib.contextmanager
+    def workshop(self) -> Generator[Workshop]:
+        """For one room: that one as long as it can be used, else one in which nothing is built yet."""
+        if self.built is not None and self.built.is_ready:
+            yield self.built
+            return
+        workshop = Workshop()
+        try:
+            yield workshop
+        finally:
+            workshop.abandon()
+
+
 @contextlib.contextmanager
-def built_ahead(bench: Bench, language: Language, findings: Findings) -> Generator[tuple[Guest | None, Workshop]]:
-    """A guest at the gate and its workshop, in which all is built; none, and one for later, where that gains nothing.
+def built_ahead(bench: Bench, language: Language, findings: Findings) -> Generator[Ahead]:
+    """What is ahead of a verdict: nothing where that gains nothing.
 
     Raises:
         Ruling: the source does not import, or what it launches does not compile.
     """
-    workshop, protocol = Workshop(), findings.protocol
+    protocol = findings.protocol
     is_early = bench.pace.builds_ahead and bench.gate.capacity > 1
     is_slow = is_slow_to_build(language, protocol)
     if is_early and not is_slow and not may_compile_cuda(findings.candidate.source):
         _try_source(bench, findings)
     if not (is_early and is_slow):
-        yield None, workshop
+        yield Ahead()
         return
+    workshop = Workshop()
     with bench.gate.approach() as guest, contextlib.ExitStack() as stack:
         stack.callback(workshop.abandon)
         with findings.stage("build"):
@@ -51,7 +75,7 @@ def built_ahead(bench: Bench, language: Language, findings: Findings) -> Generat
                 for opened in workshop.open(bench, protocol, guest):
                     stack.callback(opened.close)
                 trial.import_only(protocol.load_timeout, build_seconds(language, protocol))
-        yield guest, workshop
+        yield Ahead(guest, workshop)
 
 
 def _compiles_when_called(source: str) -> bool:

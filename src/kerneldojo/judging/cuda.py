@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from kerneldojo.devices.cuda.memory import is_out_of_memory
-from kerneldojo.judging.ahead import built_ahead
+from kerneldojo.judging.ahead import Ahead, built_ahead
 from kerneldojo.judging.audits import JUDGES_SIDE, Auditor, refuse
 from kerneldojo.judging.ends import frameless
 from kerneldojo.judging.gated_bench import Bench
@@ -35,10 +35,10 @@ def judge_on_cuda(bench: Bench, auditor: Auditor, language: Language, findings: 
     """Fill in `findings`; raises `Ruling` where the candidate does not pass."""
     findings.device = f"{bench.device} ({bench.name})"
     room: int | None = _first_room(bench, auditor, findings)
-    with _scored(bench):
+    with _scored(bench), built_ahead(bench, language, findings) as ahead:
         while room is not None:
             judge = _judge_beside if room < bench.gate.first_alone else _judge_alone
-            room = judge(bench, auditor, language, findings, room)
+            room = judge(bench, auditor, language, findings, room, ahead)
 
 
 @contextmanager
@@ -108,7 +108,9 @@ def _inside(bench: Bench, findings: Findings, room: int, guest: Guest | None = N
         yield inside
 
 
-def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: Findings, room: int) -> int | None:
+def _judge_beside(
+    bench: Bench, auditor: Auditor, language: Language, findings: Findings, room: int, ahead: Ahead
+) -> int | None:
     """Judge beside others; where next, if that came to nothing for want of memory, or of the device's time.
 
     Host memory is each one's own; of the device's, others had a part, and perhaps more than their part. So a candidate
@@ -116,7 +118,7 @@ def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: 
     that was ended beside others because the device did not get done, and was not the cause (`judging.inquest`).
     """
     alone = bench.gate.first_alone
-    with built_ahead(bench, language, findings) as (ahead, workshop), _inside(bench, findings, room, ahead) as guest:
+    with ahead.workshop() as workshop, _inside(bench, findings, room, ahead.guest) as guest:
         try:
             Hearing(bench, auditor, language, findings, guest, workshop).hold()
             return None
@@ -150,9 +152,11 @@ def _judge_beside(bench: Bench, auditor: Auditor, language: Language, findings: 
                 findings.stage_seconds["alone"] = round(guest.seconds_alone, 4)
 
 
-def _judge_alone(bench: Bench, auditor: Auditor, language: Language, findings: Findings, room: int) -> int | None:
+def _judge_alone(
+    bench: Bench, auditor: Auditor, language: Language, findings: Findings, room: int, ahead: Ahead
+) -> int | None:
     """Judge with all of the device; where next, if even that was not enough memory."""
-    with built_ahead(bench, language, findings) as (ahead, workshop), _inside(bench, findings, room, ahead) as guest:
+    with ahead.workshop() as workshop, _inside(bench, findings, room, ahead.guest) as guest:
         reason = f"the problem is too large for {bench.device}: inputs and answers do not fit beside each other"
         following = bench.next_room(room, JUDGES_SIDE)
         try:

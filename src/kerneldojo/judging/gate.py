@@ -104,11 +104,14 @@ class Gate:
 
         Args:
             room: which one; from `first_alone` on nobody else is let in while it is inside.
-            guest: who was outside before, if anybody was.
+            guest: who was outside before, or in another room, if anybody was.
         """
-        guest, ticket = guest or Guest(self), Ticket(room)
-        guest.room, guest.is_alone = room, room >= self.first_alone
+        was_there, ticket = guest is not None, Ticket(room)
+        guest = guest or Guest(self)
+        guest.room, guest.is_alone, guest.had_company = room, room >= self.first_alone, False
         with self._changed:
+            if was_there and guest not in self._outside:
+                self._outside.append(guest)
             self._entrance.append(ticket)
             guest.is_busy = False  # Nobody's window waits for who waits here.
             self._changed.notify_all()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from kerneldojo.devices.cuda.launchers import checked
@@ -45,7 +45,7 @@ class Hearing:
     language: Language
     findings: Findings
     guest: Guest
-    workshop: Workshop = field(default_factory=Workshop)
+    workshop: Workshop
     turn: Turn | None = None
     """Its turn to have memory for timing, once it has asked for it."""
 

@@ -66,7 +66,7 @@ class Parties:
     auditor: Auditor
     language: Language
     findings: Findings
-    workshop: Workshop = field(default_factory=Workshop)
+    workshop: Workshop
     sessions: list[Session] = field(default_factory=list[Session])
     """Contestant, twin and workshop, as they come."""
 
@@ -211,7 +211,6 @@ class Parties:
                 self._check_hoard(fault)
             raise
         finally:
-            self.workshop.abandon()
             with self.findings.stage("end"):
                 try:
                     self.bench.end(self.guest, self.sessions)

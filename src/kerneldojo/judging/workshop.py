@@ -17,8 +17,11 @@ from kerneldojo.judging.protocol import Protocol
 from kerneldojo.judging.ruling import LIMITS
 from kerneldojo.languages import Language
 
-NUM_LINES = 3
-"""A contestant's, its twin's, and one of who has imported the source before them, if anybody has (`judging.ahead`)."""
+NUM_LINES = 7
+"""One of who has imported the source before anybody else, if somebody has (`judging.ahead`), and `NUM_SIDES` in each of
+three rooms: in more of them hardly any verdict begins."""
+NUM_SIDES = 2
+"""Contestant and twin."""
 COUNT_SECONDS = 10.0
 """For saying how much it has built."""
 
@@ -39,6 +42,11 @@ class Lines:
     def fds(self) -> list[int]:
         """The workshop's own ends."""
         return [end.fileno() for end in self._workshops]
+
+    @property
+    def num_left(self) -> int:
+        """How many of the other ends nobody was given."""
+        return len(self._theirs)
 
     def take(self) -> socket.socket:
         """One of the other ends, to be given away."""
@@ -62,6 +70,7 @@ class Workshop:
     def __init__(self) -> None:
         self._lines: Lines | None = None
         self._session: GatedSession | None = None
+        self._stands_still = False
 
     def line(self) -> socket.socket:
         """A line to it; what is said on it waits until the workshop opens."""
@@ -81,14 +90,23 @@ class Workshop:
         """Whether it is there, so that a line to it is worth having."""
         return self._session is not None
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it may serve in one more room."""
+        if self._lines is None or self._session is None or self._stands_still:
+            return False
+        return self._lines.num_left >= NUM_SIDES and not self._session.has_ended()
+
     def stand_still(self) -> None:
         """Do nothing while time is taken, for a twin that comes later; it is nobody's to stop or to give a core to."""
+        self._stands_still = True
         if self._session is not None:
             self._session.part()
             self._session.freeze()
 
     def go_on(self) -> None:
         """The twin comes now."""
+        self._stands_still = False
         if self._session is not None:
             self._session.thaw()
 
