@@ -112,7 +112,7 @@ def test_a_workshop_that_cannot_serve_once_more_is_followed_by_another(
 
     def spent(*given: Any) -> int | None:
         room = judge_beside(*given)
-        workshop = given[-1].built
+        workshop = given[-1].workshop
         assert workshop.is_ready
         first.append(workshop)
         if broken == "dead":
@@ -128,7 +128,7 @@ def test_a_workshop_that_cannot_serve_once_more_is_followed_by_another(
     monkeypatch.setattr(cuda, "_judge_beside", spent)
     findings = passed(judge(bench, BUILT, tmp_path, IN_PLACE))
     bench.close()
-    assert findings.num_built == (1, 2), "by the second, inside"
+    assert findings.num_built == (1, 3), "by the second, before it came in again"
     assert len(first) == 1
 
 

@@ -32,27 +32,20 @@ DRY_CALL_SECONDS = 4.0
 class Ahead:
     """What there is of a verdict before it has a place."""
 
+    workshop: Workshop
+    """In which all is built, if anything is."""
     guest: Guest | None = None
-    """At the gate, where its workshop stands still in others' windows."""
-    built: Workshop | None = None
-    """In which all is built."""
+    """At the gate, where that workshop stands still in others' windows; None if nothing is built yet."""
 
-    @contextlib.contextmanager
-    def workshop(self) -> Generator[Workshop]:
-        """For one room: that one as long as it can be used, else one in which nothing is built yet."""
-        if self.built is not None and self.built.is_ready:
-            yield self.built
-            return
-        workshop = Workshop()
-        try:
-            yield workshop
-        finally:
-            workshop.abandon()
+    @property
+    def serves_on(self) -> bool:
+        """Whether there would be nothing to build in one more room."""
+        return self.guest is not None and self.workshop.is_ready
 
 
 @contextlib.contextmanager
 def built_ahead(bench: Bench, language: Language, findings: Findings) -> Generator[Ahead]:
-    """What is ahead of a verdict: nothing where that gains nothing.
+    """What is ahead of a verdict: a workshop for later where to build sooner gains nothing.
 
     Raises:
         Ruling: the source does not import, or what it launches does not compile.
@@ -62,12 +55,13 @@ def built_ahead(bench: Bench, language: Language, findings: Findings) -> Generat
     is_slow = is_slow_to_build(language, protocol)
     if is_early and not is_slow and not may_compile_cuda(findings.candidate.source):
         _try_source(bench, findings)
-    if not (is_early and is_slow):
-        yield Ahead()
-        return
-    workshop = Workshop()
-    with bench.gate.approach() as guest, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
+        workshop = Workshop()
         stack.callback(workshop.abandon)
+        if not (is_early and is_slow):
+            yield Ahead(workshop)
+            return
+        guest = stack.enter_context(bench.gate.approach())
         with findings.stage("build"):
             bench.server.start()
             trial, session = bench.trial(findings.submission, protocol, guest, workshop.line())
@@ -75,7 +69,7 @@ def built_ahead(bench: Bench, language: Language, findings: Findings) -> Generat
                 for opened in workshop.open(bench, protocol, guest):
                     stack.callback(opened.close)
                 trial.import_only(protocol.load_timeout, build_seconds(language, protocol))
-        yield Ahead(guest, workshop)
+        yield Ahead(workshop, guest)
 
 
 def _compiles_when_called(source: str) -> bool:

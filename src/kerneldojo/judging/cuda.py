@@ -35,10 +35,19 @@ def judge_on_cuda(bench: Bench, auditor: Auditor, language: Language, findings: 
     """Fill in `findings`; raises `Ruling` where the candidate does not pass."""
     findings.device = f"{bench.device} ({bench.name})"
     room: int | None = _first_room(bench, auditor, findings)
-    with _scored(bench), built_ahead(bench, language, findings) as ahead:
+    with _scored(bench):
         while room is not None:
-            judge = _judge_beside if room < bench.gate.first_alone else _judge_alone
-            room = judge(bench, auditor, language, findings, room, ahead)
+            with built_ahead(bench, language, findings) as ahead:
+                room = _judge(bench, auditor, language, findings, room, ahead)
+                while room is not None and ahead.serves_on:
+                    room = _judge(bench, auditor, language, findings, room, ahead)
+
+
+def _judge(
+    bench: Bench, auditor: Auditor, language: Language, findings: Findings, room: int, ahead: Ahead
+) -> int | None:
+    judge = _judge_beside if room < bench.gate.first_alone else _judge_alone
+    return judge(bench, auditor, language, findings, room, ahead)
 
 
 @contextmanager
@@ -118,9 +127,9 @@ def _judge_beside(
     that was ended beside others because the device did not get done, and was not the cause (`judging.inquest`).
     """
     alone = bench.gate.first_alone
-    with ahead.workshop() as workshop, _inside(bench, findings, room, ahead.guest) as guest:
+    with _inside(bench, findings, room, ahead.guest) as guest:
         try:
-            Hearing(bench, auditor, language, findings, guest, workshop).hold()
+            Hearing(bench, auditor, language, findings, guest, ahead.workshop).hold()
             return None
         except Ruling as ruling:
             if ruling.lacks == "time" and ruling.status is Status.TIMEOUT and guest.had_company:
@@ -156,7 +165,7 @@ def _judge_alone(
     bench: Bench, auditor: Auditor, language: Language, findings: Findings, room: int, ahead: Ahead
 ) -> int | None:
     """Judge with all of the device; where next, if even that was not enough memory."""
-    with ahead.workshop() as workshop, _inside(bench, findings, room, ahead.guest) as guest:
+    with _inside(bench, findings, room, ahead.guest) as guest:
         reason = f"the problem is too large for {bench.device}: inputs and answers do not fit beside each other"
         following = bench.next_room(room, JUDGES_SIDE)
         try:
@@ -166,7 +175,7 @@ def _judge_alone(
             if report.lacks == "memory":
                 following, reason = bench.next_room(room, report.reason), report.reason
             if report.lacks != "memory" or following is None:
-                Hearing(bench, auditor, language, findings, guest, workshop).hold()
+                Hearing(bench, auditor, language, findings, guest, ahead.workshop).hold()
                 return None
         except Ruling as ruling:
             is_problems = ruling.status is not Status.OUT_OF_MEMORY
