@@ -38,16 +38,11 @@ def judge_on_cuda(bench: Bench, auditor: Auditor, language: Language, findings: 
     with _scored(bench):
         while room is not None:
             with built_ahead(bench, language, findings) as ahead:
-                room = _judge(bench, auditor, language, findings, room, ahead)
-                while room is not None and ahead.serves_on:
-                    room = _judge(bench, auditor, language, findings, room, ahead)
-
-
-def _judge(
-    bench: Bench, auditor: Auditor, language: Language, findings: Findings, room: int, ahead: Ahead
-) -> int | None:
-    judge = _judge_beside if room < bench.gate.first_alone else _judge_alone
-    return judge(bench, auditor, language, findings, room, ahead)
+                while room is not None:
+                    judge = _judge_beside if room < bench.gate.first_alone else _judge_alone
+                    room = judge(bench, auditor, language, findings, room, ahead)
+                    if not ahead.serves_on:
+                        break
 
 
 @contextmanager
